@@ -74,6 +74,14 @@ pub use walk::{AllFound, Cursor, FoundValue, Gap, Images, Walk};
 pub const LAYOUTS: &[Layout] = node::LAYOUTS;
 
 /// Why a tree refuses a request, or cannot continue.
+///
+/// ```
+/// use flagstone_btree::{Limits, TreeError};
+///
+/// assert_eq!(Limits::of(64), Err(TreeError::PageBytes(64)));
+/// let full = TreeError::Full { pages: 100 };
+/// assert!(full.to_string().starts_with("all 100 pages of the store are in use"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TreeError {

@@ -34,7 +34,7 @@ const WAITING_MAX: usize = 256;
 /// in random order rewrites each page many times.
 const CHUNKS_MAX: usize = 4096;
 
-/// How bytes are mapped to pages.
+/// How bytes are mapped to pages. Example: [`Pages`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// Bytes of a chunk in its main page.
@@ -128,7 +128,7 @@ struct Tails {
     is_own: bool,
 }
 
-/// Chunks in pages, with one transaction at a time.
+/// Chunks in pages, with one transaction at a time. Example: [`Pages`].
 pub struct Chunks<P> {
     pages: P,
     cut: Cut,

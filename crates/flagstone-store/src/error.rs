@@ -9,6 +9,27 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// Errors of a store.
+///
+/// ```
+/// use flagstone::units::Lpn;
+/// use flagstone_store::{OpenOptions, PageStore, StoreError};
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("pages.flag");
+/// let missing = PageStore::open(&path, &OpenOptions::existing()).err();
+/// assert!(missing.is_some_and(|error| error.to_string().contains("pages.flag")));
+///
+/// let mut options = OpenOptions::default();
+/// options.pages_per_block = 16; // a small file
+/// let open = PageStore::open(&path, &options)?;
+/// let second = PageStore::open(&path, &OpenOptions::existing()).err();
+/// assert!(matches!(second, Some(StoreError::InUse { .. })));
+///
+/// open.close()?;
+/// let mut reading = PageStore::open(&path, &OpenOptions::existing().reading())?;
+/// assert!(matches!(reading.begin(), Err(StoreError::ReadOnly)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StoreError {

@@ -17,6 +17,17 @@ const RESERVED: usize = 20;
 const OWN_BYTES: usize = crate::MEDIUM_PAGE_BYTES - crate::PageStore::PAGE_BYTES;
 
 /// The kind of data in a store.
+///
+/// ```
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::{Holds, OpenOptions, PageStore, StoreError, Volume};
+///
+/// let pages = PageStore::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// let mut disk = Volume::create(pages, 1 << 20)?;
+/// assert_eq!(Holds::of_store(disk.pages_mut())?.0, Holds::Disk);
+/// assert_eq!(Holds::of([b"SQLite format 3\0", b""]).name(), "database");
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
     /// Tables: [`crate::Store`].

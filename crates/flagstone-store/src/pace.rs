@@ -11,6 +11,19 @@ use std::time::{Duration, Instant};
 const PATIENCE_MAX: Duration = Duration::from_millis(5);
 
 /// Statistics of the previous group, to predict the next one.
+///
+/// ```
+/// use flagstone_store::Pace;
+/// use std::time::Duration;
+///
+/// let mut pace = Pace::default();
+/// assert!(pace.has_all(1));
+/// // A group of two was written. A third member came meanwhile.
+/// pace.flushed(2, 1, Duration::from_millis(1));
+/// assert!(!pace.has_all(2));
+/// pace.hurry();
+/// assert!(pace.has_all(1));
+/// ```
 #[derive(Debug, Default)]
 pub struct Pace {
     /// Expected members of the next group.

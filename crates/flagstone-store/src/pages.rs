@@ -40,7 +40,7 @@ use std::sync::Arc;
 /// Number of blocks of a new store: the minimum for the collector, plus a few.
 pub(crate) const FIRST_BLOCKS: u32 = 16;
 
-/// A store of pages with transactions.
+/// A store of pages with transactions. Example: [`flagstone_store`](crate).
 pub struct PageStore {
     device: Device,
     now: Nanos,

@@ -25,9 +25,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The bytes of a page, at most [`PageStore::PAGE_BYTES`]. Immutable.
+///
+/// Example: [`SharedPages`].
 pub type PageBytes = Arc<[u8]>;
 
 /// The changes of a transaction: the new bytes of each page; `None` trims the page.
+///
+/// Example: [`SharedPages`].
 pub type Changes = BTreeMap<Lpn, Option<PageBytes>>;
 
 /// A store of pages shared by threads. A clone is a handle to the same store. Dropping the last
@@ -222,6 +226,24 @@ impl SharedPages {
 }
 
 /// A writer's turn. It ends when it is dropped or committed.
+///
+/// ```
+/// use flagstone::units::Lpn;
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::{Changes, OpenOptions, SharedPages, StoreError};
+///
+/// let pages = SharedPages::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// let first = pages.turn()?.commit(Changes::from([(Lpn(0), Some([1].into()))]))?;
+///
+/// // The next turn sees the commit, although nobody has waited for it.
+/// let turn = pages.turn()?;
+/// let count = turn.read(Lpn(0))?.map_or(0, |page| page[0]);
+/// let second = turn.commit(Changes::from([(Lpn(0), Some([count + 1].into()))]))?;
+/// first.wait()?;
+/// second.wait()?;
+/// assert_eq!(pages.snapshot()?.read(Lpn(0))?.as_deref(), Some(&[2][..]));
+/// # Ok::<(), StoreError>(())
+/// ```
 pub struct Turn {
     pages: SharedPages,
     failures: u64,
@@ -283,6 +305,8 @@ impl Drop for Turn {
 
 /// A commit that may not be durable yet. The commit of a dropped ticket becomes durable with a
 /// later awaited one, or when the store is closed. If it fails, [`SharedPages::close`] reports it.
+///
+/// Examples: [`SharedPages`], [`Turn`].
 #[must_use = "a commit is durable when its ticket was waited for"]
 pub struct Ticket {
     pages: SharedPages,
@@ -316,6 +340,8 @@ impl Drop for Ticket {
 }
 
 /// A snapshot of the durable state. Dropping the last handle releases it.
+///
+/// Example: [`SharedPages`].
 #[derive(Clone)]
 pub struct PageSnapshot(Arc<Durable>);
 

@@ -88,6 +88,25 @@ layout! {
 ///
 /// Stored in the superblock, which is written at the first write of an opening, when the store
 /// grows, and at a close. If the process is killed or loses power, later counts are lost.
+///
+/// ```
+/// use flagstone::units::Lpn;
+/// use flagstone_store::medium::Recorded;
+/// use flagstone_store::{OpenOptions, PageStore, StoreError};
+///
+/// let medium = Recorded::default();
+/// for opening in 1..=3 {
+///     let mut store = PageStore::on(Box::new(medium.clone()), &OpenOptions::default())?;
+///     let tx = store.begin()?;
+///     store.write(tx, Lpn(0), &[7; 1000])?;
+///     store.commit(tx)?;
+///     let life = store.info().life;
+///     assert_eq!((life.commits, life.user_bytes), (opening, 1000 * opening));
+///     assert!(life.write_amplification() > Some(1.0));
+///     store.close()?;
+/// }
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Lifetime {

@@ -14,6 +14,26 @@
 use std::fmt::Debug;
 
 /// A row of a recovery table.
+///
+/// ```
+/// use flagstone::cases::{Case, look_up};
+///
+/// /// A page counts if the flag of its transaction says so, or if a root names it.
+/// const TABLE: [Case<(bool, bool), &str>; 2] = [
+///     Case {
+///         row: "named",
+///         holds: |(flag, root)| *flag || *root,
+///         verdict: |_| "counts",
+///     },
+///     Case {
+///         row: "garbage",
+///         holds: |(flag, root)| !flag && !root,
+///         verdict: |_| "does not count",
+///     },
+/// ];
+/// assert_eq!(look_up(&TABLE, &(false, true)), ("named", "counts"));
+/// assert_eq!(look_up(&TABLE, &(false, false)), ("garbage", "does not count"));
+/// ```
 pub struct Case<F, V> {
     /// The row's code in the header, one letter after an `@`.
     pub row: &'static str,

@@ -19,6 +19,16 @@ pub(crate) fn mix(mut x: u64) -> u64 {
 }
 
 /// A stream of numbers.
+///
+/// ```
+/// use flagstone::dice::Dice;
+///
+/// let mut dice = Dice(42);
+/// let thrown: Vec<u32> = (0..100).map(|_| dice.pick(6)).collect();
+/// assert!(thrown.iter().all(|&side| side < 6));
+/// let mut again = Dice(42);
+/// assert!(thrown.iter().all(|&side| side == again.pick(6)));
+/// ```
 #[derive(Debug, Clone)]
 pub struct Dice(
     /// The seed, then the state.

@@ -19,6 +19,22 @@
 //! ```
 
 /// The declaration of a record, as docs/format.md shows it.
+///
+/// ```
+/// use flagstone::layout::Layout;
+///
+/// flagstone::layout! {
+///     /// The head of a page.
+///     pub page_head: 6 => {
+///         COUNT: 2, "entries";
+///         NEXT:  4, "the page behind this one";
+///     }
+/// }
+///
+/// let Layout { size, fields, .. } = page_head::RECORD;
+/// assert_eq!(size, 6);
+/// assert_eq!(fields[1], ("NEXT", 2, 4, "the page behind this one"));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// The path of the generated module.

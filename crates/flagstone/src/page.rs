@@ -45,9 +45,19 @@ layout! {
 pub const LAYOUTS: &[Layout] = &[page_head::RECORD, record_head::RECORD];
 
 /// The number of a record in its page.
+///
+/// Example: [`Page`].
 pub type SlotNo = u16;
 
 /// Why bytes are not a valid page, or a record does not fit.
+///
+/// ```
+/// use flagstone::page::{Page, PageError};
+///
+/// assert_eq!(Page::parse(&[1, 2, 3]).err(), Some(PageError::Damaged { at: 0 }));
+/// let full = Page::default().put(0, &[0; 60], 64).unwrap_err();
+/// assert!(matches!(full, PageError::Full { page_bytes: 64, .. }));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageError {
@@ -87,6 +97,20 @@ struct Extent {
 }
 
 /// A page of records in memory.
+///
+/// ```
+/// use flagstone::page::{Page, PageError, SlotNo};
+///
+/// const SLOT: SlotNo = 3;
+/// let mut page = Page::default();
+/// page.put(SLOT, b"old", 4096)?;
+/// page.put(SLOT, b"new", 4096)?;
+/// page.set_lsn(17);
+/// assert_eq!((page.get(SLOT), page.lsn()), (Some(&b"new"[..]), 17));
+/// assert!(page.remove(SLOT));
+/// assert_eq!(page.records().count(), 0);
+/// # Ok::<(), PageError>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     lsn: u64,

@@ -15,6 +15,26 @@
 use std::fmt;
 
 /// A setting. Its owner declares it in its own file.
+///
+/// ```
+/// use flagstone::settings::{Configurable, Setting, Settings, configurable, settings};
+///
+/// struct Cache {
+///     name: &'static str,
+///     settings: &'static [Setting],
+/// }
+/// configurable!(Cache);
+///
+/// let lru = Cache {
+///     name: "lru",
+///     settings: settings! { pages: "64", "pages in the cache"; },
+/// };
+/// assert!(lru.has("pages") && !lru.has("blocks"));
+///
+/// let chosen = Settings::new().with("pages", 16);
+/// assert_eq!(chosen.number(&lru, "pages", 1, 1024), Ok(16));
+/// assert_eq!(Settings::new().text(&lru, "pages"), "64");
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
     /// Its name.
@@ -26,6 +46,8 @@ pub struct Setting {
 }
 
 /// The owner of settings: an index, a protocol, a policy or a recovery manager.
+///
+/// Example: [`Setting`].
 pub trait Configurable {
     /// The owner's name.
     fn name(&self) -> &'static str;
@@ -145,6 +167,18 @@ macro_rules! settings {
 pub use settings;
 
 /// A setting that its owner does not have, or an invalid value. The text lists what is valid.
+///
+/// ```
+/// use flagstone::commit::Kind;
+/// use flagstone::settings::Settings;
+///
+/// let settings = Settings::new().with("zone_blocks", "many");
+/// let wrong = settings.number(Kind::LightTx.info(), "zone_blocks", 1, 9).unwrap_err();
+/// assert_eq!(
+///     wrong.to_string(),
+///     "zone_blocks of lighttx is `many`: use a number from 1 to 9"
+/// );
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadSetting(pub String);
 
@@ -157,6 +191,14 @@ impl fmt::Display for BadSetting {
 impl std::error::Error for BadSetting {}
 
 /// Settings chosen by the user. All others have their defaults.
+///
+/// ```
+/// use flagstone::settings::Settings;
+///
+/// let settings = Settings::new().with("b", 1).with("a", true).with("b", 2);
+/// let given: Vec<_> = settings.given().collect();
+/// assert_eq!(given, [("a", "true"), ("b", "2")]);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Settings {
     /// Sorted by name, so that equality does not depend on the order of assignment.

@@ -13,6 +13,10 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/codes.rs"]
 mod codes;
+#[path = "tidy/examples.rs"]
+mod examples;
+#[path = "tidy/protocols.rs"]
+mod protocols;
 #[path = "tidy/pure.rs"]
 mod pure;
 #[path = "tidy/rows.rs"]
@@ -213,21 +217,6 @@ fn comments_are_at_most_100_columns() {
     none("comments are at most 100 columns", offences);
 }
 
-/// The file of a protocol, by its name: in the folder of its family, or beside these.
-fn file_of(kind: Kind) -> PathBuf {
-    let name = kind.info().name.replace('-', "_");
-    let ends = [format!("{name}.rs"), format!("{name}/mod.rs")];
-    let commit = root().join("crates/flagstone/src/commit");
-    let mut found = files(&commit, ".rs").into_iter().filter(|path| {
-        let within = path.strip_prefix(&commit).expect("it lies there");
-        let is_file = |place: &Path| ends.iter().any(|end| place == Path::new(end));
-        is_file(within) || is_file(within.components().skip(1).collect::<PathBuf>().as_path())
-    });
-    let path = found.next();
-    assert!(found.next().is_none(), "{name} has two files");
-    path.unwrap_or_else(|| panic!("{name} has no file"))
-}
-
 /// The header of a source file: its first lines, without the comment signs.
 fn header(path: &Path) -> Vec<String> {
     let text = text(path);
@@ -244,127 +233,6 @@ fn papers() -> BTreeSet<String> {
     lines
         .filter_map(|line| Some(line.split_once("]**")?.0.to_string()))
         .collect()
-}
-
-/// Where the recovery table of a header is held against the code, combination by combination.
-const PROOFS: &[(&str, &str)] = &[
-    ("commit/seal/mod.rs", "commit/seal/recovery/tests.rs"),
-    ("wal/restart.rs", "wal/restart/table.rs"),
-    (
-        "commit/flag_chain/afc/mod.rs",
-        "commit/flag_chain/afc/tests.rs",
-    ),
-    (
-        "commit/mapping_log/aw.rs",
-        "commit/mapping_log/tests/table.rs",
-    ),
-    ("commit/cyclic/bpcc/mod.rs", "commit/cyclic/bpcc/tests.rs"),
-    (
-        "commit/flag_chain/cfc/mod.rs",
-        "commit/flag_chain/cfc/tests.rs",
-    ),
-    (
-        "commit/counted/lighttx/mod.rs",
-        "commit/counted/recovery.rs",
-    ),
-    (
-        "commit/mapping_log/mhl_m.rs",
-        "commit/mapping_log/tests/table.rs",
-    ),
-    ("commit/shadow_log/mixsl.rs", "commit/shadow_log/table.rs"),
-    ("commit/records/mod.rs", "commit/records/tests/table.rs"),
-    ("commit/cyclic/scc/mod.rs", "commit/cyclic/scc/tests.rs"),
-];
-
-#[test]
-fn every_recovery_table_is_proved_row_by_row() {
-    let sources = ["flagstone", "flagstone-host"].map(|krate| {
-        let folder = root().join("crates").join(krate).join("src");
-        files(&folder, ".rs")
-            .into_iter()
-            .map(move |path| (folder.clone(), path))
-    });
-    // It has two of its four rows from `commit::records`, and redoes page by page what is left.
-    let flag_ex = root().join("crates/flagstone-host/src/flag_ex/mod.rs");
-    let mut offences = Vec::new();
-    let mut tables = 0;
-    for (source, path) in sources
-        .into_iter()
-        .flatten()
-        .filter(|(_, path)| *path != flag_ex)
-    {
-        let header = header(&path);
-        let first = header
-            .iter()
-            .filter_map(|line| words(line.trim_start().strip_prefix('@')?).next());
-        let rows: Vec<String> = first.map(|row| format!("@{row}")).collect();
-        if rows.is_empty() {
-            continue;
-        }
-        tables += 1;
-        let proof = PROOFS.iter().find(|(table, _)| path.ends_with(table));
-        let proof = proof.map_or(String::new(), |(_, proof)| text(source.join(proof)));
-        let in_proof = proof
-            .lines()
-            .filter_map(|line| line.trim_start().strip_prefix('"')?.split_once("\": "))
-            .map(|(row, _)| row)
-            .filter(|row| row.starts_with('@'));
-        if !in_proof.eq(rows.iter()) {
-            offences.push(format!("{}: {rows:?}", place(&path, 0)));
-        }
-    }
-    assert_eq!(tables, PROOFS.len());
-    none(
-        "every row of a recovery table is a row of its proof",
-        offences,
-    );
-}
-
-#[test]
-fn every_protocol_has_a_file_of_its_name_with_the_sections_that_all_have() {
-    let sections = [
-        "Paper",
-        "Idea",
-        "Cost",
-        "Invariants",
-        "Recovery",
-        "Departures",
-    ];
-    let papers = papers();
-    let comparison = text(root().join("docs/protocols.md"));
-    let mut offences = Vec::new();
-    for &kind in Kind::ALL {
-        let info = kind.info();
-        let path = file_of(kind);
-        let header = header(&path);
-        let mut places = Vec::new();
-        for section in sections {
-            let place = header
-                .iter()
-                .position(|line| words(line).next() == Some(section));
-            match place {
-                Some(place) => places.push(place),
-                None => offences.push(format!("{}: no section {section}", info.name)),
-            }
-        }
-        if !places.is_sorted() {
-            offences.push(format!("{}: sections in another order", info.name));
-        }
-        let cited = header
-            .iter()
-            .any(|line| line.contains(&format!("[{}]", info.paper)));
-        if info.paper != "-" && !(cited && papers.contains(info.paper)) {
-            let paper = info.paper;
-            offences.push(format!(
-                "{}: cites no [{paper}] that docs/papers.md has",
-                info.name
-            ));
-        }
-        if !comparison.contains(&format!("\n| `{}` |", info.name)) {
-            offences.push(format!("{}: no row in docs/protocols.md", info.name));
-        }
-    }
-    none("protocol files can be read side by side", offences);
 }
 
 #[test]
@@ -476,17 +344,18 @@ fn every_layout_is_listed() {
     none("the modules' `LAYOUTS` have every record", missing);
 }
 
-/// What a generated document holds below this line is written by this file.
-const GENERATED: &str = "<!-- below: generated, see crates/flagstone/tests/tidy.rs -->\n";
-
-/// Holds the generated part of a document against what it should be, or rewrites it.
-fn bless(document: &str, generated: &str) {
+/// Holds a generated block of a document against what it should be, or rewrites it. A block is
+/// between `<!-- generated: NAME -->` and `<!-- end: NAME -->`.
+fn bless(document: &str, name: &str, generated: &str) {
     let path = root().join("docs").join(document);
     let old = text(&path);
-    let (by_hand, _) = old
-        .split_once(GENERATED)
-        .expect("the line that begins the generated part");
-    let new = format!("{by_hand}{GENERATED}{generated}");
+    let (begin, end) = (
+        format!("<!-- generated: {name} -->\n"),
+        format!("<!-- end: {name} -->"),
+    );
+    let (before, rest) = old.split_once(&begin).expect("the block begins");
+    let (_, after) = rest.split_once(&end).expect("the block ends");
+    let new = format!("{before}{begin}{generated}{end}{after}");
     if std::env::var_os("FLAGSTONE_BLESS").is_some() {
         fs::write(&path, new).expect("the document can be written");
     } else {
@@ -512,39 +381,5 @@ fn the_document_of_the_format_is_current() {
             let _ = writeln!(out, "| `{name}` | {offset} | {bytes} | {meaning} |");
         }
     }
-    bless("format.md", &out);
-}
-
-#[test]
-fn the_list_of_departures_is_current() {
-    let mut out = String::new();
-    for &kind in Kind::ALL {
-        let _ = write!(out, "\n### {}\n\n", kind.info().name);
-        let mut departures = Vec::new();
-        let header = header(&file_of(kind));
-        let mut lines = header
-            .iter()
-            .skip_while(|line| words(line).next() != Some("Departures"));
-        let first = lines
-            .next()
-            .map(|line| line.trim_start_matches("Departures"));
-        for line in first.into_iter().chain(lines.map(String::as_str)) {
-            let line = line.trim();
-            let is_new = line.starts_with("As published:") || departures.is_empty() || {
-                let number = line.strip_prefix('D').and_then(|rest| rest.split_once('.'));
-                number.is_some_and(|(digits, _)| digits.chars().all(|c| c.is_ascii_digit()))
-            };
-            match departures.last_mut() {
-                _ if line.is_empty() => {}
-                Some(last) if !is_new => *last = format!("{last} {line}"),
-                _ => departures.push(line.to_string()),
-            }
-        }
-        for departure in departures {
-            let departure = departure.replace("[`super::", "[`").replace("`]", "`");
-            let departure = departure.replace('<', "\\<");
-            let _ = writeln!(out, "- {}", departure.replace("[`", "`"));
-        }
-    }
-    bless("protocols.md", &out);
+    bless("format.md", "records", &out);
 }

@@ -47,7 +47,7 @@ fn every_protocol_on_paired_pages_holds_and_does_not_where_pairs_are_ignored() {
     holds_and_does_not(Subject::Stack(Stack::Wal), None);
 }
 
-/// What each protocol loses where pairs are ignored.
+/// What protocols lose where pairs are ignored; the test above finds some under each of them.
 const COUNTEREXAMPLES: [&str; 11] = [
     "aw.pairs-ignored/g0/b0/w1x3/f64/s7451/n1/o15-fa-n",
     "scc.pairs-ignored/g0/b0/w1x7/f64/s6468/n1/d2-6-n",
@@ -63,16 +63,12 @@ const COUNTEREXAMPLES: [&str; 11] = [
 ];
 
 #[test]
-fn each_protocol_has_a_counterexample_that_closed_pairs_mend() {
+fn counterexamples_are_mended_by_closed_pairs() {
     let run = |word: &str| replay(&word.parse::<RunId>().expect(word)).1;
     for word in COUNTEREXAMPLES {
         run(word).expect_err(word);
         let mended = word.replace(".pairs-ignored", "");
         assert_eq!(run(&mended), Ok(()), "{mended}");
-    }
-    for kind in kinds() {
-        let has_one = |word: &&str| word.split('.').next() == Some(kind.info().name);
-        assert!(COUNTEREXAMPLES.iter().any(has_one), "{kind}");
     }
 }
 

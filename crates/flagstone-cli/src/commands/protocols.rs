@@ -17,6 +17,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// The paper and its section, or the document of a protocol without a paper.
+fn source_of(info: &Info) -> String {
+    match info.paper {
+        "-" => info.section.to_string(),
+        paper => format!("{paper} {}", info.section),
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let infos: Vec<&Info> = Kind::ALL.iter().map(|kind| kind.info()).collect();
     if args.json {
@@ -60,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         table.add_row([
             info.name.to_string(),
-            format!("{} {}", info.paper, info.section),
+            source_of(info),
             info.isolation.name().to_string(),
             cells(info).join(" "),
             (header::SIZE + info.format.tail_bytes).to_string(),

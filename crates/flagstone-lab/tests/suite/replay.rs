@@ -124,8 +124,9 @@ fn a_client_waits_for_isolation_too() {
         let parts = record.isolation_wait_ns.mean + record.commit_ns.mean;
         assert!(parts <= record.response_ns.mean, "{kind}");
         let waits = record.isolation_wait_ns.mean > 0.0;
+        let admits_all = kind.info().live_max.is_none_or(|most| most >= 6);
         let overlaps = kind.info().isolation == Isolation::Serializable;
-        assert_eq!(waits, !overlaps, "{kind}");
+        assert_eq!(waits, !(overlaps && admits_all), "{kind}");
         assert_eq!((record.arrivals_tps, record.saturated), (None, None));
     }
 }

@@ -130,11 +130,12 @@ fn atomic_protocols_amplify_single_pages_as_the_bare_loop_does() {
         let (seeds, within) = match kind {
             // Zones, and log heads that choose the planes, place pages otherwise.
             _ if info.format.zoned => (42..43, 0.05),
+            Kind::Plain | Kind::Scc | Kind::Bpcc | Kind::Cfc | Kind::Seal => (42..43, 0.001),
             // A page is programmed when it is written, and blocks may be collected before it
             // commits, while the version before it lives: the two run apart from there on, and
             // either may be ahead, by 0.4 % after as many writes. What is left is the mean.
             Kind::Afc | Kind::Aw | Kind::MhlM | Kind::MixSl | Kind::GMixSl => (42..50, 0.005),
-            _ => (42..43, 0.001),
+            _ => (42..50, 0.01),
         };
         let apart = |seed| {
             let mut device = device(kind, config);

@@ -7,6 +7,8 @@ use flagstone::commit::Info;
 use flagstone::units::{Lpn, SnapshotId, TxId};
 
 /// Selects a version of a page.
+///
+/// Example: [`Pages`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// The version written by this transaction; if it wrote none, the committed version.
@@ -16,6 +18,31 @@ pub enum Version {
 }
 
 /// Pages with transactions.
+///
+/// The pages of a store, with bytes at chunks over them:
+///
+/// ```
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::{Chunks, Cut, OpenOptions, PageStore, Pages, StoreError, Version};
+///
+/// let pages = PageStore::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// // Page 0 is left to the caller.
+/// let cut = Cut::new(pages.page_bytes(), 1);
+/// assert_eq!(cut.chunk(), 4096);
+/// let mut chunks = Chunks::new(pages, cut);
+/// chunks.set_size(1 << 20);
+/// chunks.write(3, &[7; 4096], true)?;
+/// chunks.commit()?;
+///
+/// chunks.write(3, &[8; 4096], true)?;
+/// let mut bytes = [0; 4];
+/// chunks.read(Version::Of(chunks.tx()), 3, 4000, &mut bytes)?;
+/// assert_eq!(bytes, [8; 4]);
+/// chunks.abort();
+/// chunks.read(Version::Of(None), 3, 4000, &mut bytes)?;
+/// assert_eq!(bytes, [7; 4]);
+/// # Ok::<(), StoreError>(())
+/// ```
 pub trait Pages {
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;

@@ -36,6 +36,23 @@ const COST: (u32, u32) = if cfg!(test) { (64, 1) } else { (64 << 10, 3) };
 const COST_MAX: (u64, u64) = (1 << 20, 16);
 
 /// The key of an encrypted store. Wiped from memory when dropped.
+///
+/// ```
+/// use flagstone_store::medium::Recorded;
+/// use flagstone_store::{Key, OpenOptions, PageStore, StoreError};
+///
+/// let medium = Recorded::default();
+/// let mut options = OpenOptions::default();
+/// options.key = Some(Key::parse(b"a key of exactly thirty-two byte")?);
+/// PageStore::on(Box::new(medium.clone()), &options)?.close()?;
+///
+/// let without = PageStore::on(Box::new(medium.clone()), &OpenOptions::existing());
+/// assert!(matches!(without.err(), Some(StoreError::Key(_))));
+/// options.key = Some(Key::raw([1; 32]));
+/// let wrong = PageStore::on(Box::new(medium), &options);
+/// assert!(matches!(wrong.err(), Some(StoreError::Key(_))));
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(Kind);
 

@@ -8,6 +8,18 @@ use std::path::{Path, PathBuf};
 /// Where the key of an encrypted store is kept: 32 bytes, or 64 hexadecimal digits.
 ///
 /// Also exists in programs built without encryption, where every use of it is an error.
+///
+/// ```
+/// use flagstone_store::{KeySource, StoreError};
+/// use std::path::Path;
+///
+/// let names = ["--key-file", "--key-variable"];
+/// let source = KeySource::one_of(None, Some("STORE_KEY"), names)?;
+/// assert_eq!(source, Some(KeySource::Variable("STORE_KEY".into())));
+/// let both = KeySource::one_of(Some(Path::new("key")), Some("STORE_KEY"), names);
+/// assert!(both.is_err());
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
     /// In a file.

@@ -15,6 +15,8 @@ use flagstone::units::{Pbn, Ppn};
 use std::sync::Arc;
 
 /// The state of a page on the medium.
+///
+/// Example: [`Glance`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     /// Not programmed since the last erase of its block.
@@ -26,6 +28,19 @@ pub enum Shown {
 }
 
 /// A read-only view of a medium.
+///
+/// ```
+/// use flagstone::units::Ppn;
+/// use flagstone_store::medium::Recorded;
+/// use flagstone_store::{Glance, OpenOptions, PageStore, Shown, StoreError};
+///
+/// let (medium, options) = (Recorded::default(), OpenOptions::default());
+/// PageStore::on(Box::new(medium.clone()), &options)?.close()?;
+/// let glance = Glance::at(Box::new(medium), &options)?.expect("a store");
+/// let last = Ppn(glance.blocks() * options.pages_per_block - 1);
+/// assert_eq!(glance.page(last)?, Shown::Blank);
+/// # Ok::<(), StoreError>(())
+/// ```
 pub struct Glance {
     medium: Box<dyn Medium>,
     superblock: Superblock,

@@ -29,7 +29,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Counters of the operations of a store on its medium.
+/// Counters of the operations of a store on its medium. Example: [`StoreInfo`](crate::StoreInfo).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct MediumStats {

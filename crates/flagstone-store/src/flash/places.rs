@@ -243,8 +243,11 @@ impl Places {
     /// Whether a write found no room and the store has to be reopened. Until then nothing is
     /// written. Pending pages stay in memory, so they can still be read.
     pub(crate) fn waits_for_room(&self) -> bool {
-        let trouble = &self.notes.trouble;
-        trouble.is_for_room() && self.recovers.load(Ordering::Relaxed)
+        self.notes.trouble.is_for_room() && self.recovers()
+    }
+
+    fn recovers(&self) -> bool {
+        self.recovers.load(Ordering::Relaxed)
     }
 
     /// Counts the flashes that have used this state. A thread that carries out its steps names the
@@ -396,12 +399,11 @@ impl Places {
 
     /// The failure, unless the store recovers from it.
     pub(crate) fn why_broken(&self) -> Option<String> {
-        let trouble = &self.notes.trouble;
-        trouble.why().filter(|_| !self.waits_for_room())
+        self.notes.trouble.why_final(self.recovers())
     }
 
     pub(super) fn is_well(&self) -> Result<(), FlashError> {
-        match self.notes.trouble.is_noted() && !self.waits_for_room() {
+        match self.notes.trouble.is_final(self.recovers()) {
             true => Err(FlashError::PowerLost),
             false => Ok(()),
         }

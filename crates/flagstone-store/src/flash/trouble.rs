@@ -5,7 +5,7 @@ use super::places::Places;
 use crate::superblock::Superblock;
 use flagstone::nand::FlashError;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The first failure of the medium, shared with the store above.
@@ -16,13 +16,18 @@ pub(crate) struct Trouble(Arc<First>);
 #[derive(Debug, Default)]
 struct First {
     noted: Mutex<Option<Noted>>,
-    /// Whether a failure is noted.
-    is_noted: AtomicBool,
-    is_for_room: AtomicBool,
+    /// [`NONE`], [`NO_ROOM`] or [`FAILED`]: one word, since another thread may clear the failure
+    /// between two loads.
+    kind: AtomicU8,
 }
+
+const NONE: u8 = 0;
+const NO_ROOM: u8 = 1;
+const FAILED: u8 = 2;
 
 #[derive(Debug)]
 struct Noted {
+    kind: u8,
     /// `None` once it was taken.
     error: Option<(&'static str, io::Error)>,
     why: String,
@@ -30,23 +35,26 @@ struct Noted {
 
 impl Trouble {
     pub(super) fn note(&self, what: &'static str, error: io::Error) -> FlashError {
-        let is_for_room = is_no_room(&error);
+        let kind = if is_no_room(&error) { NO_ROOM } else { FAILED };
         let mut noted = self.noted();
         if noted.is_none() {
             let why = format!("{what}: {error}");
             let error = Some((what, error));
-            *noted = Some(Noted { error, why });
-            self.0.is_for_room.store(is_for_room, Ordering::Release);
-            self.0.is_noted.store(true, Ordering::Release);
+            *noted = Some(Noted { kind, error, why });
+            self.0.kind.store(kind, Ordering::Release);
         }
         FlashError::PowerLost
     }
 
     /// Notes a failure from which the store does not recover. Replaces an earlier one.
     pub(crate) fn note_for_good(&self, why: String) {
-        *self.noted() = Some(Noted { error: None, why });
-        self.0.is_for_room.store(false, Ordering::Release);
-        self.0.is_noted.store(true, Ordering::Release);
+        let mut noted = self.noted();
+        *noted = Some(Noted {
+            kind: FAILED,
+            error: None,
+            why,
+        });
+        self.0.kind.store(FAILED, Ordering::Release);
     }
 
     fn noted(&self) -> MutexGuard<'_, Option<Noted>> {
@@ -60,27 +68,43 @@ impl Trouble {
 
     /// Clears the failure, after incomplete writes were dropped.
     pub(crate) fn forget(&self) {
-        *self.noted() = None;
-        self.0.is_noted.store(false, Ordering::Release);
-        self.0.is_for_room.store(false, Ordering::Release);
+        let mut noted = self.noted();
+        *noted = None;
+        self.0.kind.store(NONE, Ordering::Release);
+    }
+
+    fn kind(&self) -> u8 {
+        self.0.kind.load(Ordering::Acquire)
     }
 
     /// Whether the failure is lack of space.
     pub(crate) fn is_for_room(&self) -> bool {
-        self.0.is_for_room.load(Ordering::Acquire)
+        self.kind() == NO_ROOM
     }
 
     /// Whether a failure is noted.
     pub(crate) fn is_noted(&self) -> bool {
-        self.0.is_noted.load(Ordering::Acquire)
+        self.kind() != NONE
     }
 
-    /// The description of the failure, until it is cleared.
-    pub(crate) fn why(&self) -> Option<String> {
-        if !self.is_noted() {
+    /// Whether a failure is noted from which the store does not recover. With `recovers` it
+    /// recovers from lack of room.
+    pub(crate) fn is_final(&self, recovers: bool) -> bool {
+        match self.kind() {
+            NONE => false,
+            NO_ROOM => !recovers,
+            _ => true,
+        }
+    }
+
+    /// The description of a failure that [`Trouble::is_final`].
+    pub(crate) fn why_final(&self, recovers: bool) -> Option<String> {
+        if !self.is_final(recovers) {
             return None;
         }
-        self.noted().as_ref().map(|noted| noted.why.clone())
+        let noted = self.noted();
+        let noted = noted.as_ref().filter(|it| it.kind == FAILED || !recovers);
+        noted.map(|it| it.why.clone())
     }
 }
 
@@ -109,5 +133,45 @@ impl MediumFlash {
     /// Whether no other flash has replaced this one.
     pub(super) fn is_current(&self) -> bool {
         self.epoch == self.places.epoch()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread notes lack of room and clears it, as a store that reopens itself does. Another asks
+    /// whether the store is broken.
+    fn answers_broken(ask: impl Fn(&Trouble) -> bool) -> bool {
+        const ROUNDS: u32 = 3_000_000;
+        let (trouble, is_over) = (Trouble::default(), AtomicU8::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    let full = io::Error::from(io::ErrorKind::StorageFull);
+                    trouble.note("writing pages", full);
+                    trouble.forget();
+                    if is_over.load(Ordering::Relaxed) == 1 {
+                        return;
+                    }
+                }
+                is_over.store(1, Ordering::Relaxed);
+            });
+            let mut is_broken = false;
+            while !is_broken && is_over.load(Ordering::Relaxed) == 0 {
+                is_broken = ask(&trouble);
+            }
+            is_over.store(1, Ordering::Relaxed);
+            is_broken
+        })
+    }
+
+    #[test]
+    fn lack_of_room_is_no_failure_while_another_thread_clears_it() {
+        assert!(!answers_broken(|it| it.is_final(true)));
+        assert!(!answers_broken(|it| it.why_final(true).is_some()));
+        // The control asks twice: what is noted, and then of which kind it is.
+        let asks_twice = |it: &Trouble| it.why_final(false).is_some() && !it.is_for_room();
+        assert!(answers_broken(asks_twice));
     }
 }

@@ -28,6 +28,30 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 /// A file or block device.
+///
+/// ```
+/// use flagstone_store::StoreError;
+/// use flagstone_store::medium::{Disk, Expecting, Medium};
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("bytes");
+/// let disk = Disk::open(&path, true, false)?;
+/// disk.write_at(4096, b"data")?;
+/// disk.sync()?;
+///
+/// // The file is locked while it is open for writing.
+/// assert!(matches!(Disk::open(&path, false, true), Err(StoreError::InUse { .. })));
+///
+/// // Announce a read, if the medium reads ahead.
+/// let expecting: Option<Expecting> = disk.expecting();
+/// if let Some(expect) = expecting {
+///     expect(4096, 4);
+/// }
+/// let mut bytes = [0; 4];
+/// disk.read_at(4096, &mut bytes)?;
+/// assert_eq!(&bytes, b"data");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Disk {
     /// Dropped first: its thread must end before the file is unlocked.

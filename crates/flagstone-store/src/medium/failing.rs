@@ -9,6 +9,8 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A kind of failure.
+///
+/// Example: [`Failing`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// This call fails with EIO.
@@ -33,6 +35,8 @@ impl Fault {
 }
 
 /// A call of a [`Medium`].
+///
+/// Example: [`Failing`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     /// [`Medium::read_at`].
@@ -61,6 +65,20 @@ struct Plan {
 }
 
 /// A medium with fault injection. Clones share the medium.
+///
+/// ```
+/// use flagstone_store::medium::{Call, Failing, Fault, Medium};
+///
+/// let medium = Failing::default();
+/// medium.fail(Some((1, Fault::NoRoom)));
+/// medium.write_at(0, &[7; 512])?;
+/// let failed = medium.write_at(512, &[8; 512]);
+/// assert!(failed.is_err_and(|error| error.raw_os_error() == Some(28)));
+/// medium.sync()?;
+/// assert_eq!(medium.calls(), [Call::Write, Call::Write, Call::Sync]);
+/// assert!(medium.has_failed());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct Failing {
     below: Recorded,

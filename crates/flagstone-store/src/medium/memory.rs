@@ -5,6 +5,16 @@ use std::io;
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Bytes in memory.
+///
+/// ```
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::{OpenOptions, Store, StoreError};
+///
+/// let store = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// store.insert("users", b"ada", b"London")?;
+/// assert!(store.read()?.table("users")?.contains(b"ada")?);
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Memory {
     bytes: RwLock<Vec<u8>>,

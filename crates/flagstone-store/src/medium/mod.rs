@@ -59,10 +59,54 @@ pub fn pieces(size: usize, at: u64, len: u64) -> impl Iterator<Item = (u64, usiz
 }
 
 /// A function that announces a range that will be read soon: offset and length.
+///
+/// Example: [`Disk`].
 pub type Expecting = Box<dyn Fn(u64, usize) + Send + Sync>;
 
 /// Bytes that outlive the process, or simulate it. Threads share them: some read or write while
 /// another waits for a sync.
+///
+/// ```
+/// use flagstone_store::medium::{Medium, Memory};
+/// use std::io;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// /// Counts the syncs of a medium.
+/// #[derive(Default)]
+/// struct Counting {
+///     below: Memory,
+///     syncs: AtomicU64,
+/// }
+///
+/// impl Medium for Counting {
+///     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+///         self.below.read_at(offset, into)
+///     }
+///
+///     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+///         self.below.write_at(offset, bytes)
+///     }
+///
+///     fn sync(&self) -> io::Result<()> {
+///         self.syncs.fetch_add(1, Ordering::SeqCst);
+///         self.below.sync()
+///     }
+///
+///     fn bytes(&self) -> io::Result<u64> {
+///         self.below.bytes()
+///     }
+///
+///     fn reserve(&self, bytes: u64) -> io::Result<()> {
+///         self.below.reserve(bytes)
+///     }
+/// }
+///
+/// let medium = Counting::default();
+/// medium.write_at(0, b"data")?;
+/// medium.sync()?;
+/// assert_eq!((medium.bytes()?, medium.syncs.into_inner()), (4, 1));
+/// # Ok::<(), io::Error>(())
+/// ```
 pub trait Medium: Send + Sync {
     /// Reads bytes. Bytes behind the end read as zeros.
     ///

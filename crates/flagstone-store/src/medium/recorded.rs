@@ -12,6 +12,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Which unsynced sectors have landed after a cut.
+///
+/// Example: [`Recorded`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Landing {
     /// None.
@@ -135,6 +137,23 @@ struct State {
 }
 
 /// A medium in memory with simulated power cuts.
+///
+/// ```
+/// use flagstone_store::medium::{Landing, Medium, Recorded};
+///
+/// let medium = Recorded::default();
+/// medium.write_at(0, &[1; 512])?;
+/// medium.sync()?;
+/// medium.write_at(0, &[2; 1024])?;
+/// assert_eq!(medium.pending(), 2);
+///
+/// // Two sectors are not synced. Each cut has an outcome of its own.
+/// let after = |landing| medium.cut(landing).to_vec();
+/// assert_eq!(after(Landing::Nothing), [1; 512]);
+/// assert_eq!(after(Landing::Everything), [2; 1024]);
+/// assert_eq!(after(Landing::First(1))[..512], [2; 512]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct Recorded {
     state: Arc<Mutex<State>>,

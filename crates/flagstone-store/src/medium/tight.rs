@@ -10,6 +10,21 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 const MANY: i64 = i64::MAX;
 
 /// A medium that becomes full on demand. Clones share the medium.
+///
+/// ```
+/// use flagstone_store::medium::{Medium, Tight};
+/// use std::io::ErrorKind;
+///
+/// let medium = Tight::default();
+/// medium.reserve(4096)?;
+/// // One more write has room.
+/// medium.give(Some(1), 0);
+/// medium.write_at(0, &[7; 512])?;
+/// let refused = medium.write_at(512, &[7; 512]);
+/// assert!(refused.is_err_and(|error| error.kind() == ErrorKind::StorageFull));
+/// assert_eq!(medium.refused(), 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct Tight {
     below: Recorded,

@@ -12,6 +12,24 @@ use std::sync::Arc;
 
 /// Address of a page at the time of its lookup. Any thread may read the page there while others use
 /// the store.
+///
+/// ```
+/// use flagstone::units::Lpn;
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, PageStore, StoreError};
+///
+/// let mut store = PageStore::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// let tx = store.begin()?;
+/// store.write(tx, Lpn(1), b"one")?;
+/// store.commit(tx)?;
+///
+/// let looked = store.look(None, Lpn(1))?.expect("the page holds data");
+/// let mut page = [0; MEDIUM_PAGE_BYTES];
+/// let bytes = std::thread::spawn(move || looked.read(&mut page).map(|len| page[..len].to_vec()));
+/// assert_eq!(bytes.join().expect("no panic").as_deref(), Some(&b"one"[..]));
+/// assert!(store.look(None, Lpn(2))?.is_none());
+/// # Ok::<(), StoreError>(())
+/// ```
 pub struct Looked {
     places: Arc<Places>,
     place: Place,
@@ -27,6 +45,26 @@ impl Looked {
 }
 
 /// Medium operations that a commit requested and that are not carried out yet.
+///
+/// ```
+/// use flagstone::units::Lpn;
+/// use flagstone_store::medium::Recorded;
+/// use flagstone_store::{OpenOptions, PageStore, StoreError};
+///
+/// let medium = Recorded::default();
+/// let mut store = PageStore::on(Box::new(medium.clone()), &OpenOptions::default())?;
+/// store.leave_work(true);
+/// let tx = store.begin()?;
+/// store.write(tx, Lpn(1), b"one")?;
+/// store.commit(tx)?;
+///
+/// // Nothing is durable yet. Any thread may do the work.
+/// let (asked, syncs) = (store.asked(), medium.syncs());
+/// asked.carry_out();
+/// store.outcome()?;
+/// assert!(medium.syncs() > syncs);
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Clone)]
 #[must_use = "the commit is durable when this was carried out"]
 pub struct Asked {

@@ -14,6 +14,24 @@ use flagstone::units::{Lpn, Pbn, SnapshotId};
 use std::path::Path;
 
 /// Properties and contents of a store.
+///
+/// ```
+/// use flagstone::units::Lpn;
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::{OpenOptions, PageStore, StoreError};
+///
+/// let mut store = PageStore::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// for page in 0..10 {
+///     let tx = store.begin()?;
+///     store.write(tx, Lpn(page), &[7; 1000])?;
+///     store.commit(tx)?;
+/// }
+/// let (info, medium) = (store.info(), store.medium_stats());
+/// assert_eq!((info.pages, info.life.commits), (10, 10));
+/// assert_eq!((medium.commits, medium.user_bytes), (10, 10_000));
+/// assert!(medium.syncs >= 10);
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StoreInfo {
@@ -46,6 +64,30 @@ pub struct StoreInfo {
 }
 
 /// The result of a check of a whole store.
+///
+/// ```
+/// use flagstone::units::Lpn;
+/// use flagstone_store::medium::Recorded;
+/// use flagstone_store::{OpenOptions, PageStore, StoreError};
+///
+/// let (medium, mut options) = (Recorded::default(), OpenOptions::default());
+/// options.pages_per_block = 16; // a small store
+/// let mut store = PageStore::on(Box::new(medium.clone()), &options)?;
+/// let tx = store.begin()?;
+/// store.write(tx, Lpn(5), b"the fifth page")?;
+/// store.commit(tx)?;
+/// assert!(store.check()?.is_well());
+/// store.close()?;
+///
+/// // One bit of the page flips.
+/// let mut bytes = medium.to_vec();
+/// let place = bytes.windows(14).position(|bytes| bytes == b"the fifth page");
+/// bytes[place.expect("it was written")] ^= 1;
+/// let mut store = PageStore::on(Box::new(Recorded::with(&bytes)), &options)?;
+/// let report = store.check()?;
+/// assert_eq!((report.is_well(), report.unreadable), (false, vec![Lpn(5)]));
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CheckReport {
@@ -61,6 +103,22 @@ pub struct CheckReport {
 }
 
 /// Address and spare area of a page.
+///
+/// ```
+/// use flagstone::units::Lpn;
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::{OpenOptions, PageStore, StoreError};
+///
+/// let mut store = PageStore::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// let tx = store.begin()?;
+/// store.write(tx, Lpn(5), b"five")?;
+/// store.commit(tx)?;
+/// let facts = store.facts(Lpn(5)).expect("the page holds data");
+/// assert_eq!((facts.at, facts.bytes), (Lpn(5), Some(4)));
+/// assert_eq!((facts.transaction, facts.pages_of_transaction), (Some(tx.0), Some(1)));
+/// assert_eq!(store.facts(Lpn(6)), None);
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageFacts {

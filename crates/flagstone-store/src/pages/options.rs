@@ -8,6 +8,23 @@ use flagstone::mistakes::Mistaken;
 use std::path::Path;
 
 /// Options for opening a store.
+///
+/// ```
+/// use flagstone::commit::Kind;
+/// use flagstone_store::medium::Recorded;
+/// use flagstone_store::{OpenOptions, PageStore, StoreError};
+///
+/// let mut options = OpenOptions::default().with_protocol(Kind::SealR);
+/// options.pages_per_block = 64;
+/// let medium = Recorded::default();
+/// PageStore::on(Box::new(medium.clone()), &options)?.close()?;
+///
+/// // Protocol and shape are those of the store. Later openings do not choose them.
+/// let store = PageStore::on(Box::new(medium), &OpenOptions::existing().reading())?;
+/// let info = store.info();
+/// assert_eq!((info.protocol, info.pages_per_block), (Kind::SealR, 64));
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct OpenOptions {

@@ -322,10 +322,11 @@ fn stores_grow_to_the_sizes_that_the_documents_name() {
     for protocol in Kind::ALL.iter().filter(|kind| !kind.info().reprograms) {
         // As in docs/store.md: a root that lists pages of the mapping table must fit a block, and
         // so must one that lists blocks. Other protocols: 2^31 pages, or 2^24 blocks.
-        let wanted = match protocol.info().name {
-            "aw" | "mhl-m" => [518.3, 57.3],
-            "seal-r" | "lighttx" | "mhl-d" => [205.0, 5.0],
-            _ => [8864.8, 1168.2],
+        let format = protocol.info().format;
+        let wanted = match (format.persist_map, format.zoned) {
+            (true, false) => [518.3, 57.3],
+            (true, true) => [205.0, 5.0],
+            (false, _) => [8864.8, 1168.2],
         };
         let found = [128, 16].map(|pages_per_block| most(*protocol, pages_per_block));
         for (found, wanted) in found.iter().zip(wanted) {

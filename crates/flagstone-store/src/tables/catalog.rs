@@ -53,6 +53,24 @@ pub(super) const HEAD: Lpn = Lpn(0);
 pub(super) const FIRST_ROOT: Lpn = Lpn(1);
 
 /// How a table orders its keys. Fixed when the table is created.
+///
+/// ```
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::{OpenOptions, Store, StoreError, TableKind};
+///
+/// let store = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// let mut tx = store.write()?;
+/// tx.open_table("pages", TableKind::Hashed)?.insert(b"/index", b"...")?;
+/// tx.table("users")?.insert(b"ada", b"London")?; // an ordered table
+/// tx.commit()?;
+///
+/// let read = store.read()?;
+/// assert_eq!(read.kind("users")?, Some(TableKind::Ordered));
+/// assert_eq!(read.kind("pages")?, Some(TableKind::Hashed));
+/// // A hashed table has no ranges.
+/// assert!(read.table("pages")?.range(b"/a"..b"/b").is_err());
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableKind {

@@ -18,6 +18,38 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 
 /// A type that can be stored in a table.
+///
+/// ```
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::tables::Codec;
+/// use flagstone_store::{OpenOptions, Store, StoreError};
+///
+/// #[derive(Debug, PartialEq)]
+/// struct Point {
+///     x: u32,
+///     y: u32,
+/// }
+///
+/// impl Codec for Point {
+///     fn encode(&self, into: &mut Vec<u8>) {
+///         self.x.encode(into);
+///         self.y.encode(into);
+///     }
+///
+///     fn decode(bytes: &[u8]) -> Option<Point> {
+///         let (x, y) = bytes.split_at_checked(4)?;
+///         let (x, y) = (u32::decode(x)?, u32::decode(y)?);
+///         Some(Point { x, y })
+///     }
+/// }
+///
+/// let store = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// let mut tx = store.write()?;
+/// let mut points = tx.table("points")?.typed::<u64, Point>();
+/// points.insert(&1, &Point { x: 3, y: 4 })?;
+/// assert_eq!(points.get(&1)?, Some(Point { x: 3, y: 4 }));
+/// # Ok::<(), StoreError>(())
+/// ```
 pub trait Codec: Sized {
     /// Appends the encoded value.
     fn encode(&self, into: &mut Vec<u8>);
@@ -27,6 +59,21 @@ pub trait Codec: Sized {
 }
 
 /// A key type: its encoded values sort like the values.
+///
+/// ```
+/// use flagstone_store::tables::{Codec, KeyCodec};
+///
+/// fn bytes(key: impl KeyCodec) -> Vec<u8> {
+///     let mut bytes = Vec::new();
+///     key.encode(&mut bytes);
+///     bytes
+/// }
+///
+/// // The bytes sort like the keys.
+/// assert!(bytes(-5i64) < bytes(7i64));
+/// assert!(bytes(("a".to_string(), 2u32)) < bytes(("ab".to_string(), 1u32)));
+/// assert_eq!(u32::decode_part(&[0, 0, 0, 7, 9]), Some((7, &[9][..])));
+/// ```
 pub trait KeyCodec: Codec {
     /// Appends the value as part of a longer key. No encoded value is a prefix of another one.
     fn encode_part(&self, into: &mut Vec<u8>);
@@ -280,6 +327,8 @@ fn read<T: Codec>(table: &str, key: &[u8], bytes: &[u8]) -> Result<T, StoreError
 }
 
 /// A table with typed keys and values: of a snapshot, unless type parameter `T` says otherwise.
+///
+/// Example: [`Table::typed`].
 pub struct Typed<K, V, T = Table> {
     table: T,
     types: PhantomData<fn(K) -> V>,

@@ -17,6 +17,40 @@ use std::fmt;
 
 /// Keys of a table that cannot be read because a page is damaged: all keys in a range, or one key
 /// whose value is lost.
+///
+/// ```
+/// use flagstone_store::medium::Recorded;
+/// use flagstone_store::{OpenOptions, PageStore, Store, StoreError};
+///
+/// let (medium, options) = (Recorded::default(), OpenOptions::default());
+/// let store = Store::on(Box::new(medium.clone()), &options)?;
+/// store.insert("files", b"short", b"a few bytes")?;
+/// store.insert("files", b"long", &[7; 100_000])?;
+/// store.close()?;
+///
+/// // The last page of the long value is lost.
+/// let mut pages = PageStore::on(Box::new(medium.clone()), &options)?;
+/// let (tx, last) = (pages.begin()?, pages.highest().expect("pages with data"));
+/// pages.trim(tx, last)?;
+/// pages.commit(tx)?;
+/// pages.close()?;
+///
+/// let store = Store::on(Box::new(medium), &options)?;
+/// let files = store.read()?.table("files")?;
+/// let mut pairs = files.iter();
+/// let Some(Err(StoreError::Lost { lost, .. })) = pairs.next() else {
+///     panic!("the value of the first key is damaged");
+/// };
+/// assert!(pairs.next().is_some_and(|pair| pair.is_ok_and(|(key, _)| key == b"short")));
+/// assert_eq!((&lost.table[..], lost.one()), ("files", Some(&b"long"[..])));
+///
+/// // The table goes on without the key.
+/// let mut tx = store.write()?;
+/// assert_eq!(tx.table("files")?.give_up_lost()?, [lost]);
+/// tx.commit()?;
+/// assert_eq!(store.read()?.table("files")?.len()?, 1);
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostKeys {

@@ -59,6 +59,8 @@ pub use table_mut::TableMut;
 pub use write::{Commit, Savepoint, WriteTx};
 
 /// Deliberate mistakes of test builds: controls that campaigns must detect.
+///
+/// Example: [`Mistaken`](flagstone::mistakes::Mistaken).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mistake {
     /// Pages freed by a transaction stay free after its rollback.

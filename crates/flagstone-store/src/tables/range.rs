@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 use std::ops::{self, Bound, RangeBounds};
 
 /// A key and its value.
+///
+/// Example: [`Range`].
 pub type Pair = (Vec<u8>, Value);
 
 /// The value of a key in a tree.
@@ -21,6 +23,8 @@ type Entry = (Vec<u8>, Found);
 
 /// A range of keys: `from..to`, `from..=to`, `from..`, `..to`, `..=to`, `..`, or two bounds. Keys
 /// are anything that converts to bytes.
+///
+/// Example: [`Range`].
 pub trait KeyRange {
     /// The bounds of the range.
     fn ends(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -60,6 +64,25 @@ impl KeyRange for ops::RangeFull {
 ///
 /// At a damaged page it yields a [`StoreError::Lost`], which names the unreadable keys, and
 /// continues after them. After any other error it ends.
+///
+/// ```
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::tables::{KeyRange, Pair, Range, Source};
+/// use flagstone_store::{OpenOptions, Store, StoreError, Table};
+///
+/// /// The keys of a range, in descending order.
+/// fn keys(table: &Table, range: impl KeyRange) -> Result<Vec<Vec<u8>>, StoreError> {
+///     let range = table.range(range)?;
+///     range.rev().map(|pair: Result<Pair, _>| Ok(pair?.0)).collect()
+/// }
+///
+/// let store = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// store.insert_all("users", &[("ada", "1815"), ("emmy", "1882"), ("grace", "1906")])?;
+/// let users = store.read()?.table("users")?;
+/// assert_eq!(keys(&users, "b"..)?, [&b"grace"[..], b"emmy"]);
+/// assert_eq!(keys(&users, "a"..="emmy")?, [&b"emmy"[..], b"ada"]);
+/// # Ok::<(), StoreError>(())
+/// ```
 pub struct Range<S> {
     table: Table<S>,
     /// Bounds of the keys that are left.

@@ -15,6 +15,8 @@ use std::ops::{Bound, Deref};
 use std::sync::{Arc, OnceLock, RwLock};
 
 /// The pages of a snapshot. A clone is the same snapshot.
+///
+/// Example: [`Source`].
 #[derive(Clone)]
 pub struct Snapshot(PageSnapshot);
 
@@ -38,11 +40,45 @@ impl Images for Snapshot {
 }
 
 /// A source of table pages: a [`Snapshot`], or the pages of a write transaction.
+///
+/// ```
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::tables::{Snapshot, Source};
+/// use flagstone_store::{OpenOptions, Store, StoreError, Table};
+///
+/// /// The length of all values of a table, as a snapshot or a transaction sees it.
+/// fn bytes(table: &Table<impl Source>) -> Result<usize, StoreError> {
+///     table.iter().map(|pair| Ok(pair?.1.len())).sum()
+/// }
+///
+/// let store = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// store.insert("users", b"ada", b"London")?;
+/// let mut tx = store.write()?;
+/// let mut users = tx.table("users")?;
+/// users.insert(b"emmy", b"Erlangen")?;
+/// assert_eq!(bytes(&users.view()?)?, 14);
+/// let committed: Table<Snapshot> = store.read()?.table("users")?;
+/// assert_eq!(bytes(&committed)?, 6);
+/// # Ok::<(), StoreError>(())
+/// ```
 pub trait Source: Images<Page = PageBytes, Error = StoreError> + Clone {}
 
 impl<T: Images<Page = PageBytes, Error = StoreError> + Clone> Source for T {}
 
 /// A value. It refers to its page in memory and is not copied.
+///
+/// ```
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::tables::Value;
+/// use flagstone_store::{OpenOptions, Store, StoreError};
+///
+/// let store = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// store.insert("users", b"ada", b"London")?;
+/// let value: Value = store.read()?.table("users")?.get(b"ada")?.expect("it was inserted");
+/// assert_eq!((value.len(), &value[..3]), (6, &b"Lon"[..]));
+/// assert_eq!(Vec::from(value), b"London");
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Clone)]
 pub struct Value {
     held: FoundValue<PageBytes>,
@@ -99,6 +135,20 @@ impl From<Value> for Vec<u8> {
 }
 
 /// A readable table: of a snapshot, unless type parameter `S` says otherwise.
+///
+/// ```
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::{OpenOptions, Store, StoreError};
+///
+/// let store = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// store.insert_all("files", &[("a/1", "x"), ("a/2", "y"), ("b/1", "z")])?;
+/// let files = store.read()?.table("files")?;
+/// assert_eq!((files.name(), files.len()?), ("files", 3));
+/// assert!(files.get(b"a/2")?.is_some_and(|value| value == "y"));
+/// assert_eq!(files.prefix(b"a/")?.count(), 2);
+/// assert_eq!(files.last()?.map(|(key, _)| key), Some(b"b/1".to_vec()));
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Clone)]
 pub struct Table<S = Snapshot> {
     name: Arc<str>,
@@ -356,6 +406,22 @@ impl Noted {
 
 /// A read transaction: the tables as they were when it began. It never waits for writers and never
 /// blocks them.
+///
+/// ```
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::{OpenOptions, Store, StoreError};
+///
+/// let store = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// store.insert("users", b"ada", b"London")?;
+/// let before = store.read()?;
+/// store.remove("users", b"ada")?;
+///
+/// // It has the state at its begin.
+/// assert!(before.table("users")?.contains(b"ada")?);
+/// assert!(!store.read()?.table("users")?.contains(b"ada")?);
+/// assert!(before.table("orders").is_err());
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Clone)]
 pub struct ReadTx {
     pub(super) catalog: Option<Walk<Snapshot>>,

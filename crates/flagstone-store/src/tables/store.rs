@@ -22,6 +22,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 /// A store of tables. Clones refer to the same store, so that each thread can have one.
+///
+/// ```
+/// use flagstone_store::medium::Recorded;
+/// use flagstone_store::{OpenOptions, Store, StoreError};
+/// use std::thread;
+///
+/// let (medium, options) = (Recorded::default(), OpenOptions::default());
+/// let store = Store::on(Box::new(medium.clone()), &options)?;
+/// let writers = [1, 2].map(|number: u8| {
+///     let store = store.clone();
+///     thread::spawn(move || store.insert("orders", &[number], b"new"))
+/// });
+/// for writer in writers {
+///     writer.join().expect("no panic")?;
+/// }
+/// store.close()?;
+///
+/// let store = Store::on(Box::new(medium), &options)?;
+/// assert_eq!(store.read()?.table("orders")?.len()?, 2);
+/// assert_eq!(store.check(), Ok(()));
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
 

@@ -13,6 +13,23 @@ use std::sync::Arc;
 const ZERO: Nanos = Nanos::ZERO;
 
 /// A table in a write transaction.
+///
+/// ```
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::{OpenOptions, Store, StoreError};
+///
+/// let store = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// let mut tx = store.write()?;
+/// let mut stock = tx.table("stock")?;
+/// assert!(!stock.insert(b"bolts", b"many")?); // no value before
+/// assert!(stock.insert(b"bolts", b"few")?);
+/// assert_eq!(stock.add(b"sold", 3)?, 3);
+/// assert_eq!(stock.add(b"sold", -1)?, 2);
+/// assert!(stock.remove(b"bolts")?);
+/// assert_eq!(stock.len()?, 1);
+/// tx.commit()?;
+/// # Ok::<(), StoreError>(())
+/// ```
 pub struct TableMut<'a> {
     pub(super) tx: &'a mut WriteTx,
     pub(super) name: Arc<str>,

@@ -34,6 +34,25 @@ type Open = BTreeMap<Arc<str>, Option<Record>>;
 
 /// A write transaction. It sees its own changes, and those of all earlier transactions. Dropping it
 /// rolls it back.
+///
+/// ```
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::{OpenOptions, Store, StoreError};
+///
+/// let store = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// let mut tx = store.write()?;
+/// tx.table("users")?.insert(b"ada", b"London")?;
+/// let savepoint = tx.savepoint();
+/// tx.drop_table("users")?;
+/// tx.rollback_to(savepoint)?;
+/// tx.commit()?;
+///
+/// let mut tx = store.write()?;
+/// tx.table("users")?.insert(b"emmy", b"Erlangen")?;
+/// tx.rollback()?;
+/// assert_eq!(store.read()?.table("users")?.len()?, 1);
+/// # Ok::<(), StoreError>(())
+/// ```
 pub struct WriteTx {
     inner: Arc<Inner>,
     /// Present until the transaction ends.
@@ -52,12 +71,28 @@ pub struct WriteTx {
 }
 
 /// A state of a write transaction to which it can be rolled back.
+///
+/// Example: [`WriteTx`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint(u64);
 
 /// A commit that may not be durable yet. If it is dropped, it becomes durable with a later commit
 /// that is waited for, or when the store is closed. If it is lost,
 /// [`Store::close`](super::Store::close) reports that.
+///
+/// ```
+/// # use flagstone_store::{OpenOptions, Store, StoreError, medium::Memory};
+/// # let store = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// let mut tx = store.write()?;
+/// tx.table("log")?.insert(b"1", b"began")?;
+/// let first = tx.commit_later()?;
+/// // The next transaction begins at once, and sees the first one.
+/// let mut tx = store.write()?;
+/// assert!(tx.table("log")?.get(b"1")?.is_some());
+/// tx.commit_later()?.wait()?; // both are durable
+/// first.wait()?;
+/// # Ok::<(), StoreError>(())
+/// ```
 #[must_use = "a commit is durable when it was waited for"]
 pub struct Commit {
     ticket: Ticket,

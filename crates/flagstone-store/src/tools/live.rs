@@ -12,9 +12,31 @@ use flagstone::units::{Lpn, SnapshotId};
 use std::path::Path;
 
 /// A function that uses a store while its other users wait.
+///
+/// Example: [`Access`].
 pub type Act<'a> = &'a mut dyn FnMut(&mut PageStore) -> Result<(), StoreError>;
 
 /// Calls a function with exclusive access to a shared store.
+///
+/// ```
+/// use flagstone::units::Lpn;
+/// use flagstone_store::medium::Memory;
+/// use flagstone_store::tools::{Act, check_live};
+/// use flagstone_store::{OpenOptions, PageStore, StoreError};
+/// use std::sync::Mutex;
+///
+/// let mut store = PageStore::on(Box::new(Memory::default()), &OpenOptions::default())?;
+/// let tx = store.begin()?;
+/// store.write(tx, Lpn(0), b"a page")?;
+/// store.commit(tx)?;
+///
+/// // Others use the store between two calls of `access`.
+/// let shared = Mutex::new(store);
+/// let access = |act: Act<'_>| act(&mut shared.lock().expect("no panic"));
+/// let report = check_live(&access, &mut |_| ())?;
+/// assert_eq!((report.pages, report.is_well()), (1, true));
+/// # Ok::<(), StoreError>(())
+/// ```
 pub type Access<'a> = &'a dyn Fn(Act<'_>) -> Result<(), StoreError>;
 
 /// Calls a function with exclusive access, and returns its result.

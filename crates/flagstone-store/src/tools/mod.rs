@@ -49,9 +49,31 @@ use std::path::Path;
 const AT_ONCE: usize = 256;
 
 /// Called with the number of finished steps, and of all steps.
+///
+/// Example: [`Copied`].
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// The result of a copy.
+///
+/// ```
+/// use flagstone::units::Lpn;
+/// use flagstone_store::{OpenOptions, PageStore, tools};
+///
+/// let folder = tempfile::tempdir()?;
+/// let (path, mut options) = (folder.path().join("a.flag"), OpenOptions::default());
+/// options.pages_per_block = 16; // a small file
+/// let mut store = PageStore::open(&path, &options)?;
+/// let tx = store.begin()?;
+/// (0..10).try_for_each(|page| store.write(tx, Lpn(page), b"data"))?;
+/// store.commit(tx)?;
+/// store.close()?;
+///
+/// let mut told = (0, 0);
+/// let copied = tools::compact(&path, &options, &mut |done, all| told = (done, all))?;
+/// assert_eq!((copied.pages, told), (10, (20, 20))); // copied and compared
+/// assert!(copied.bytes <= copied.bytes_before);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copied {

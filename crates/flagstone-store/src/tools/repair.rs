@@ -33,6 +33,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Hints of the user about a store with two damaged superblocks.
+///
+/// Example: [`Repaired`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hints {
     /// The commit protocol of the damaged store.
@@ -45,6 +47,31 @@ pub struct Hints {
 }
 
 /// The report of a repair.
+///
+/// ```
+/// use flagstone::units::Lpn;
+/// use flagstone_store::tools::{Hints, repair};
+/// use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, PageStore};
+///
+/// let folder = tempfile::tempdir()?;
+/// let (path, new) = (folder.path().join("a.flag"), folder.path().join("b.flag"));
+/// let mut options = OpenOptions::default();
+/// options.pages_per_block = 16; // a small file
+/// let mut store = PageStore::open(&path, &options)?;
+/// let tx = store.begin()?;
+/// store.write(tx, Lpn(0), b"a page")?;
+/// store.commit(tx)?;
+/// store.close()?;
+///
+/// // The first page of the file, with a superblock, is lost.
+/// let mut bytes = std::fs::read(&path)?;
+/// bytes[..MEDIUM_PAGE_BYTES].fill(0);
+/// std::fs::write(&path, bytes)?;
+/// let hints = Hints::default();
+/// let report = repair(&path, &new, &options, &hints, false, &mut |_, _| ())?;
+/// assert_eq!((report.pages, report.is_whole(), report.mended.len()), (1, true, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Repaired {

@@ -17,6 +17,18 @@ pub(super) use over_ftl::over_ftl;
 use rustc_hash::FxHashMap;
 
 /// Counters of the host's requests.
+///
+/// ```
+/// use flagstone::prelude::*;
+///
+/// let mut device = Device::with_defaults(Chip::default(), Kind::Cfc)?;
+/// let tx = device.begin(Nanos::ZERO)?;
+/// device.write(Nanos::ZERO, tx, Lpn(0), b"data")?;
+/// device.abort(Nanos::ZERO, tx)?;
+/// let host = device.request_stats();
+/// assert_eq!((host.begun, host.committed, host.aborted, host.pages_written), (1, 0, 1, 1));
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RequestStats {

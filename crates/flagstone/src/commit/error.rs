@@ -5,6 +5,24 @@ use crate::units::{Lpn, TxId};
 use std::fmt;
 
 /// Why the device refused.
+///
+/// ```
+/// use flagstone::prelude::*;
+///
+/// let mut device = Device::with_defaults(Chip::default(), Kind::Aw)?;
+/// let tx = device.begin(Nanos::ZERO)?;
+/// let (at, pages) = (Lpn(device.pages()), device.pages());
+/// let beyond = device.write(Nanos::ZERO, tx, at, b"data");
+/// assert_eq!(beyond, Err(DeviceError::OutOfRange { at, pages }));
+///
+/// let second = device.begin(Nanos::ZERO).unwrap_err();
+/// assert_eq!(
+///     second.to_string(),
+///     "aw supports strict isolation only: end the live transaction first"
+/// );
+/// assert!(!second.is_power_loss());
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {

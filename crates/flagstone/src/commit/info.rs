@@ -12,6 +12,19 @@ use crate::settings::{BadSetting, Setting, configurable};
 pub const LOG_PER_HEAD: u8 = u8::MAX;
 
 /// The description of a protocol.
+///
+/// ```
+/// use flagstone::prelude::*;
+///
+/// let info = Kind::Cfc.info();
+/// assert_eq!((info.name, info.reprograms, info.atomic), ("cfc", true, true));
+///
+/// // It sets flags in programmed pages, which is not possible with multi-level cells.
+/// let mut geometry = Geometry::default();
+/// assert_eq!(info.suits(&geometry, &Config::default()), Ok(()));
+/// geometry.cell = Cell::Mlc;
+/// assert!(info.suits(&geometry, &Config::default()).is_err());
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Info {

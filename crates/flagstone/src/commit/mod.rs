@@ -40,6 +40,7 @@ pub(crate) mod fuzz;
 mod info;
 mod live;
 mod options;
+mod protocol;
 mod roots;
 mod show;
 
@@ -81,13 +82,14 @@ pub use info::{Info, LOG_PER_HEAD};
 pub(crate) use options::LOG_HEADS;
 use options::{HEADS_MAX, Heads, heads};
 pub use options::{Mode, Options};
+pub use protocol::{Duplicate, Protocol, Recovered};
 pub use records::{MergedPage, Mistake as RecordMistake, Pending, RecordDevice, RecordInfo};
 pub use records::{RecordKind, RecordOptions, room_beside};
 pub use seal::{Mistake, seal_count};
 pub use show::{Field, Row, Ruling, Table, mapping};
 
 use crate::ftl::{
-    Cause, Config, Ftl, FtlError, Mounted, Owner, PageKind, Slot, doubt_number, spare_number,
+    Cause, Config, Ftl, FtlError, Mounted, PageKind, Slot, doubt_number, spare_number,
 };
 use crate::layout::Layout;
 use crate::nand::Geometry;
@@ -120,6 +122,15 @@ pub const LAYOUTS: &[Layout] = &[
 ];
 
 /// How far transactions may overlap.
+///
+/// ```
+/// use flagstone::commit::{Isolation, Kind};
+///
+/// let supports = |kind: Kind| kind.info().isolation;
+/// assert_eq!(supports(Kind::Aw), Isolation::Strict);
+/// assert_eq!(supports(Kind::Cfc).name(), "no-page-conflict");
+/// assert!(supports(Kind::Cfc) < supports(Kind::Seal));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Isolation {
     /// One transaction at a time, with a barrier after each.
@@ -155,6 +166,15 @@ impl fmt::Display for Isolation {
 }
 
 /// The new content of a page.
+///
+/// ```
+/// use flagstone::commit::Content;
+/// use flagstone::ftl::PageKind;
+///
+/// let content = Content::Data(b"new");
+/// assert_eq!((content.kind(), content.bytes()), (PageKind::Data, &b"new"[..]));
+/// assert_eq!((Content::Trim.kind(), Content::Trim.bytes()), (PageKind::Trim, &b""[..]));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content<'a> {
     /// These bytes. Empty if they will never be read.
@@ -182,6 +202,8 @@ impl<'a> Content<'a> {
 }
 
 /// A write of a transaction.
+///
+/// Example: [`Protocol`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Write<'a> {
@@ -194,6 +216,17 @@ pub struct Write<'a> {
 }
 
 /// Work that the device must do before a write or commit.
+///
+/// ```
+/// use flagstone::commit::Way;
+/// use flagstone::units::Pbn;
+///
+/// /// The answer of a protocol that needs block 9 to be collected first.
+/// fn in_the_way(round: u32) -> Option<Way> {
+///     (round == 0).then_some(Way::Collect(Pbn(9)))
+/// }
+/// assert_eq!([0, 1].map(in_the_way), [Some(Way::Collect(Pbn(9))), None]);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Way {
@@ -204,6 +237,19 @@ pub enum Way {
 }
 
 /// The result of an accepted write.
+///
+/// ```
+/// use flagstone::prelude::*;
+///
+/// let mut device = Device::with_defaults(Chip::default(), Kind::Plain)?;
+/// let now = device.recovered_at();
+/// let tx = device.begin(now)?;
+/// let taken = device.write(now, tx, Lpn(0), b"data")?;
+/// // The next request need not wait for the program.
+/// assert_eq!(taken.next, now);
+/// assert!(taken.done > taken.next);
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Taken {
@@ -259,6 +305,15 @@ impl Held {
 }
 
 /// Where a page is found.
+///
+/// ```
+/// use flagstone::commit::Found;
+/// use flagstone::ftl::Slot;
+/// use flagstone::units::Ppn;
+///
+/// assert_eq!(Found::from(Slot::Page(Ppn(7))), Found::Flash(Ppn(7)));
+/// assert_eq!(Found::from(Slot::Trimmed(Ppn(8))), Found::Nothing);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found<'a> {
     /// On flash.
@@ -274,184 +329,6 @@ impl From<Slot> for Found<'_> {
         match slot {
             Slot::Page(at) => Found::Flash(at),
             Slot::Empty | Slot::Trimmed(_) => Found::Nothing,
-        }
-    }
-}
-
-/// A commit protocol.
-///
-/// `examples/own_protocol.rs` has a protocol outside of this crate, in a hundred lines, and cuts
-/// the power under it. [`Device::open_with`] runs it. Databases (`flagstone-host`) and the
-/// campaigns of the command line support only the protocols of [`Kind`].
-///
-/// Before [`Device`] calls any of these methods, it has validated the arguments, made room for a
-/// few pages, and enforced the isolation that the protocol supports.
-pub trait Protocol: Owner + Duplicate {
-    /// Maximum number of live transactions on this device, if it is below that of [`Info`].
-    fn live_max(&self) -> Option<u32> {
-        None
-    }
-
-    /// Whether, once a commit has returned, the mapping table refers to the committed version of
-    /// each page and to nothing else. Then a snapshot of the table is one of the device.
-    fn allows_snapshots(&self) -> bool {
-        false
-    }
-
-    /// Number of versions on flash written by live transactions, as far as the protocol knows.
-    fn uncommitted(&self) -> u64 {
-        0
-    }
-
-    /// Minimum number of a transaction's trims that fit into one page.
-    fn trims_a_page(&self, _ftl: &Ftl) -> u64 {
-        1
-    }
-
-    /// Makes everything durable that the tables of a device at rest rely on, and returns the
-    /// protocol's own tables, which are appended to those of [`Ftl::rest`]. Recovery takes them
-    /// from [`Mounted::rest`]. `None` if not supported.
-    ///
-    /// # Errors
-    /// The power fails.
-    fn rest(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<Vec<u8>>, FtlError> {
-        let _ = (ftl, now);
-        Ok(None)
-    }
-
-    /// Called before the device moves or programs anything: gives blocks their summaries that a
-    /// restart has found without one, if that is possible at once.
-    ///
-    /// # Errors
-    /// The power fails.
-    fn settle(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
-        let _ = (ftl, now);
-        Ok(())
-    }
-
-    /// Called before the device is closed: gives every block its summary, if the protocol supports
-    /// it. Returns the number of the last program if every block has one.
-    ///
-    /// # Errors
-    /// The power fails.
-    fn end_blocks(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<u64>, FtlError> {
-        let _ = (ftl, now);
-        Ok(None)
-    }
-
-    /// Called when the device has grown: extends tables with an entry per page.
-    fn grown(&mut self, ftl: &Ftl) {
-        let _ = ftl;
-    }
-
-    /// Begins a transaction.
-    fn begin(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<(), FtlError> {
-        let _ = (ftl, now, tx);
-        Ok(())
-    }
-
-    /// The work that the device must do before a transaction writes or commits. Called again after
-    /// each piece of work; `round` counts from 0. A protocol never starts the collector itself.
-    fn in_the_way(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        tx: TxId,
-        round: u32,
-    ) -> Result<Option<Way>, FtlError> {
-        let _ = (ftl, now, tx, round);
-        Ok(None)
-    }
-
-    /// Writes a page in a transaction.
-    fn write(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        tx: TxId,
-        write: Write<'_>,
-    ) -> Result<Taken, FtlError>;
-
-    /// Finds a page: the version of `tx` if it wrote one, otherwise the last committed version.
-    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_>;
-
-    /// Commits a transaction. Returns when the commit is durable, or `None` if it waits for other
-    /// transactions. [`Protocol::acknowledge`] reports it later.
-    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError>;
-
-    /// Rolls a transaction back. Returns when the device has finished.
-    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError>;
-
-    /// Returns waiting commits that became durable since the last call, each with its time. `flush`
-    /// commits all waiting transactions.
-    fn acknowledge(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        flush: bool,
-    ) -> Result<Vec<(TxId, Nanos)>, FtlError> {
-        let _ = (ftl, now, flush);
-        Ok(Vec::new())
-    }
-
-    /// When waiting commits stop waiting.
-    fn deadline(&self) -> Option<Nanos> {
-        None
-    }
-
-    /// Memory of each structure in bytes, without mapping and block tables.
-    fn memory(&self) -> Vec<(&'static str, u64)>;
-
-    /// Its tables in memory, for display; empty if there is nothing to show.
-    fn tables(&self, ftl: &Ftl) -> Vec<Table> {
-        let _ = ftl;
-        Vec::new()
-    }
-
-    /// Checks the protocol's invariants. For tests and campaigns.
-    ///
-    /// # Errors
-    /// Names the invariant that is violated.
-    fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        let _ = ftl;
-        Ok(())
-    }
-}
-
-/// A protocol that can be copied with its tables, so that a device that was filled once serves
-/// several runs.
-pub trait Duplicate {
-    /// The copy.
-    fn duplicate(&self) -> Box<dyn Protocol>;
-}
-
-impl<T: Protocol + Clone + 'static> Duplicate for T {
-    fn duplicate(&self) -> Box<dyn Protocol> {
-        Box::new(self.clone())
-    }
-}
-
-/// A protocol recovered from flash.
-#[non_exhaustive]
-pub struct Recovered {
-    /// The protocol, ready for work.
-    pub protocol: Box<dyn Protocol>,
-    /// The highest transaction identifier on the flash. Identifiers up to it are not used again.
-    pub last_tx: TxId,
-    /// When recovery ended.
-    pub done: Nanos,
-    /// What recovery decided and why, if [`Options::tells`] is set.
-    pub rulings: Vec<Ruling>,
-}
-
-impl Recovered {
-    /// Creates the result of a recovery.
-    pub fn new(protocol: Box<dyn Protocol>, last_tx: TxId, done: Nanos) -> Recovered {
-        Recovered {
-            protocol,
-            last_tx,
-            done,
-            rulings: Vec::new(),
         }
     }
 }
@@ -481,7 +358,7 @@ pub(crate) fn table_bytes<K, V>(entries: usize) -> u64 {
 macro_rules! protocols {
     ($($(#[$doc:meta])* $variant:ident => $($module:ident)::+;)+) => {
         registry! {
-            /// The registry of commit protocols.
+            /// The registry of commit protocols. Example: [`commit`](crate::commit).
             Kind: Info {
                 $($(#[$doc])* $variant => $($module)::+;)+
             }

@@ -7,6 +7,14 @@ use crate::settings::{BadSetting, Setting, Settings};
 use std::collections::VecDeque;
 
 /// A named combination of settings.
+///
+/// ```
+/// use flagstone::commit::Kind;
+///
+/// let names: Vec<_> = Kind::Cfc.info().modes.iter().map(|mode| mode.name).collect();
+/// assert_eq!(names, ["block-flags", "page-flags"]);
+/// assert_eq!(Kind::Cfc.info().modes[1].settings, [("block_flags", "false")]);
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Mode {
@@ -26,6 +34,18 @@ impl Mode {
 }
 
 /// Variants of a protocol.
+///
+/// ```
+/// use flagstone::prelude::*;
+///
+/// let open = |options: &Options| {
+///     let (chip, config) = (Box::new(Chip::default()), Config::default());
+///     Device::open(chip, Kind::Aw, config, options, Nanos::ZERO)
+/// };
+/// assert!(open(&Options::default().with("log_heads", 4)).is_ok());
+/// let refused = open(&Options::default().with("log_heads", 65)).err();
+/// assert!(matches!(refused, Some(DeviceError::Unsuitable(why)) if why.contains("0 to 64")));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Options {

@@ -2,6 +2,7 @@
 //!
 //! Paper       none; the FTL of [FlagCommit] §2.2 without a commit protocol.
 //! Idea        Each write counts by itself, as soon as it is programmed.
+//! Commit      None: each program counts by itself.
 //! Cost        k programs for k pages. Recovery reads a summary page a block.
 //!
 //!   spare     the header alone

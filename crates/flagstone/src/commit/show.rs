@@ -10,6 +10,14 @@ use crate::layout::{Layout, get};
 use crate::units::{Lpn, Ppn, TxId};
 
 /// A row of the recovery table in the header of a protocol.
+///
+/// ```
+/// use flagstone::commit::Kind;
+///
+/// let row = &Kind::Cfc.info().recovery[1];
+/// assert_eq!(row.facts, "all heads are TRUE");
+/// assert_eq!(row.verdict, "committed, with every page they lead to");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     /// Its code: `@` and a letter. Rows of the control have a word instead.
@@ -29,6 +37,24 @@ macro_rules! rows {
 pub(super) use rows;
 
 /// A decision of a restart, with its row of the recovery table.
+///
+/// ```
+/// use flagstone::prelude::*;
+///
+/// let mut device = Device::with_defaults(Chip::default(), Kind::Cfc)?;
+/// let tx = device.begin(Nanos::ZERO)?;
+/// let now = device.write(Nanos::ZERO, tx, Lpn(7), b"seven")?.next;
+/// device.commit(now, tx)?;
+///
+/// let mut options = Options::default();
+/// options.tells = true;
+/// let (flash, config) = (device.into_flash(), Config::default());
+/// let device = Device::open(flash, Kind::Cfc, config, &options, Nanos::ZERO)?;
+/// let ruling = &device.rulings()[0];
+/// assert_eq!(ruling.row, device.info().recovery[1].code);
+/// assert_eq!((ruling.tx, ruling.counts), (Some(tx), true));
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ruling {
@@ -89,6 +115,16 @@ impl Rulings {
 }
 
 /// A field of a record on flash.
+///
+/// ```
+/// use flagstone::commit::Kind;
+/// use flagstone::ftl::header;
+///
+/// // The spare area of a blank page.
+/// let fields = Kind::Cfc.info().tail_fields(&[0xff; header::SIZE + 22]);
+/// assert_eq!((fields[1].name, fields[1].bytes), ("XID", 6));
+/// assert!(fields.iter().all(|field| field.is_blank()));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Field {
@@ -166,6 +202,18 @@ impl Info {
 }
 
 /// A protocol's table in memory, for display.
+///
+/// ```
+/// use flagstone::prelude::*;
+///
+/// let mut device = Device::with_defaults(Chip::default(), Kind::Cfc)?;
+/// let tx = device.begin(Nanos::ZERO)?;
+/// device.write(Nanos::ZERO, tx, Lpn(8), b"eight")?;
+/// let tables = device.tables();
+/// assert_eq!((tables[0].name, tables[0].columns[0]), ("transaction_table", "transaction"));
+/// assert_eq!(tables[0].rows[0][0], tx.to_string());
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Table {

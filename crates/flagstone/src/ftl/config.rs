@@ -13,6 +13,19 @@ use crate::units::Nanos;
 use std::fmt;
 
 /// Settings chosen by a user.
+///
+/// ```
+/// use flagstone::ftl::VictimPolicy;
+/// use flagstone::prelude::*;
+///
+/// let mut config = Config::default();
+/// config.over_provision = 0.25;
+/// config.victims = VictimPolicy::Greedy;
+/// let (chip, options) = (Box::new(Chip::default()), Options::default());
+/// let device = Device::open(chip, Kind::Cfc, config, &options, Nanos::ZERO)?;
+/// assert_eq!(device.pages(), device.geometry().pages() / 4 * 3);
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
@@ -53,6 +66,8 @@ pub struct Config {
 }
 
 /// Rules that a campaign leaves out on purpose, to prove that it finds the violation.
+///
+/// Example: [`Mistaken`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Mistake {
@@ -71,6 +86,26 @@ pub enum Mistake {
 }
 
 /// When to rewrite a block, before its bit errors exceed the ECC.
+///
+/// ```
+/// use flagstone::ftl::Scrub;
+/// use flagstone::nand::YEAR;
+/// use flagstone::prelude::*;
+///
+/// let mut config = Config::default();
+/// config.scrub = Some(Scrub { bits: 40, patrol: YEAR });
+/// let (chip, options) = (Box::new(Chip::default()), Options::default());
+/// let mut device = Device::open(chip, Kind::Cfc, config, &options, Nanos::ZERO)?;
+/// let tx = device.begin(Nanos::ZERO)?;
+/// device.write(Nanos::ZERO, tx, Lpn(0), b"data")?;
+/// let now = device.commit(Nanos::ZERO, tx)?.expect("CFC answers a commit at once");
+///
+/// // After a year the patrol has read the page.
+/// device.tend(now + YEAR)?;
+/// device.tend(now + YEAR)?;
+/// assert!(device.stats().patrolled > 0);
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scrub {
     /// A block is refreshed after a read of one of its pages in which the ECC corrected at least
@@ -118,6 +153,17 @@ impl Config {
 }
 
 /// Settings that the owner of the pages requires.
+///
+/// ```
+/// use flagstone::ftl::{Config, Format, header};
+///
+/// let mut format = Format::NONE;
+/// format.tail_bytes = 8;
+/// let mut config = Config::default();
+/// assert_eq!(format.spare_bytes(&config), header::SIZE + 8);
+/// config.checksums = true;
+/// assert!(format.spare_bytes(&config) > header::SIZE + 8);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Format {
@@ -199,6 +245,16 @@ impl Format {
 }
 
 /// A device that does not suit an FTL, or its settings.
+///
+/// ```
+/// use flagstone::ftl::{Config, Format, Ftl};
+/// use flagstone::nand::Geometry;
+///
+/// let mut config = Config::default();
+/// config.gc_threshold = 1.5;
+/// let error = Ftl::capacity(&Geometry::default(), &config, &Format::NONE).unwrap_err();
+/// assert_eq!(error.to_string(), "the gc threshold is 1.5, it must be from 0 to below 1");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError(pub String);
 

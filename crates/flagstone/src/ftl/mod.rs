@@ -116,7 +116,7 @@ pub const LAYOUTS: &[Layout] = &[
     trim_list::RECORD,
 ];
 
-/// Why the FTL cannot go on.
+/// Why the FTL cannot go on. Example: [`Ftl::mount`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FtlError {
@@ -200,7 +200,7 @@ impl From<FlashError> for FtlError {
     }
 }
 
-/// The present use of a block.
+/// The present use of a block. Example: [`Ftl::mount`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockState {
@@ -238,7 +238,7 @@ struct Block {
     pins: u16,
 }
 
-/// The translation layer over one flash device.
+/// The translation layer over one flash device. Example: [`Ftl::mount`].
 pub struct Ftl {
     flash: Box<dyn Flash>,
     geometry: Geometry,

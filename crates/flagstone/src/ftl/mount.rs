@@ -19,6 +19,8 @@ use crate::units::{Lpn, Nanos, Pbn, Ppn};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A log page that was written after the last checkpoint.
+///
+/// Example: [`Mounted`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogPage {
@@ -33,6 +35,28 @@ pub struct LogPage {
 }
 
 /// The result of a mount, before the owner scans blocks.
+///
+/// ```
+/// use flagstone::ftl::{Config, Format, Ftl, FtlError};
+/// use flagstone::nand::Chip;
+/// use flagstone::units::Nanos;
+///
+/// let (config, mut format) = (Config::default(), Format::NONE);
+/// format.logs = 1;
+/// let flash = Box::new(Chip::default());
+/// let (mut ftl, mounted) = Ftl::mount(flash, config, format, Nanos::ZERO)?;
+/// assert!(!mounted.has_root);
+/// ftl.finish_mount();
+/// let now = ftl.checkpoint(mounted.done, b"of the owner".to_vec())?;
+/// let entry = ftl.log(now, 0, b"an entry")?;
+/// ftl.sync(now, entry.done)?;
+///
+/// let (_, mounted) = Ftl::mount(ftl.into_flash(), config, format, Nanos::ZERO)?;
+/// assert!(mounted.has_root);
+/// assert_eq!(mounted.blob, b"of the owner");
+/// assert_eq!((mounted.logs[0].seq, &mounted.logs[0].data[..]), (entry.seq, &b"an entry"[..]));
+/// # Ok::<(), FtlError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Mounted {
@@ -88,6 +112,46 @@ impl Ftl {
     }
 
     /// Mounts a device, blank or not.
+    ///
+    /// ```
+    /// use flagstone::ftl::{BlockState, Cause, Config, Format, Ftl, FtlError};
+    /// use flagstone::ftl::{PageKind, Slot, Stream};
+    /// use flagstone::nand::Chip;
+    /// use flagstone::units::{Lpn, Nanos};
+    ///
+    /// let (flash, config) = (Box::new(Chip::default()), Config::default());
+    /// let (mut ftl, mounted) = Ftl::mount(flash, config, Format::NONE, Nanos::ZERO)?;
+    /// ftl.finish_mount();
+    ///
+    /// // A version of logical page 7. It is durable after the wait.
+    /// let (to, page) = ((Stream::Host, None), (PageKind::Data, Lpn(7), None));
+    /// let written = ftl.append(mounted.done, to, page, &[], b"seven", Cause::Host)?;
+    /// ftl.set_slot(Lpn(7), Slot::Page(written.at));
+    /// ftl.sync(mounted.done, written.done)?;
+    /// let block = ftl.geometry().block_of(written.at);
+    /// assert_eq!((ftl.block_state(block), ftl.live_in(block)), (BlockState::Open, 1));
+    ///
+    /// // A restart has the flash alone. This format has no mapping table on flash, so the owner
+    /// // scans the blocks. The newest version of each page is live.
+    /// let flash = ftl.into_flash();
+    /// let (mut ftl, mounted) = Ftl::mount(flash, config, Format::NONE, Nanos::ZERO)?;
+    /// let (blocks, mut found) = (ftl.data_blocks(), Vec::new());
+    /// ftl.scan(mounted.done, &blocks, |at, header, _| found.push((at, header)))?;
+    /// let [(at, header)] = found[..] else {
+    ///     panic!("one version was written");
+    /// };
+    /// ftl.set_slot(header.lpn, Slot::of(header.kind, at));
+    /// ftl.revive(at);
+    /// ftl.finish_mount();
+    /// assert_eq!((header.lpn, ftl.slot(Lpn(7))), (Lpn(7), Slot::Page(written.at)));
+    ///
+    /// // A configuration that leaves no room for the collector is refused.
+    /// let mut full = config;
+    /// full.over_provision = 0.0;
+    /// let refused = Ftl::mount(ftl.into_flash(), full, Format::NONE, Nanos::ZERO);
+    /// assert!(matches!(refused, Err(FtlError::Foreign(_))));
+    /// # Ok::<(), FtlError>(())
+    /// ```
     ///
     /// # Errors
     /// The device is too small or was written with another geometry, or the power fails.

@@ -4,6 +4,8 @@ use super::{Ftl, FtlError, Header, Slot, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 
 /// The owner's decision about a live page in a victim.
+///
+/// Example: [`Owner`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relocation {
     /// Copy it with its write sequence.
@@ -15,6 +17,35 @@ pub enum Relocation {
 }
 
 /// The module that gives pages their meaning: a commit protocol. The collector calls these hooks.
+///
+/// A part of an owner, which drops logical pages from 1000 on at collection:
+///
+/// ```
+/// use flagstone::ftl::{Config, Format, Ftl, FtlError, Header, Owner, PageKind, Relocation};
+/// use flagstone::nand::Chip;
+/// use flagstone::units::{Lpn, Nanos, Ppn};
+///
+/// struct Cache;
+///
+/// impl Owner for Cache {
+///     fn relocate(&mut self, _: &Ftl, _: Ppn, header: &Header, _: &mut [u8]) -> Relocation {
+///         match header.lpn.0 {
+///             0..1000 => Relocation::Copy,
+///             _ => Relocation::Drop,
+///         }
+///     }
+/// }
+///
+/// let flash = Box::new(Chip::default());
+/// let (ftl, _) = Ftl::mount(flash, Config::default(), Format::NONE, Nanos::ZERO)?;
+/// let mut relocate = |lpn| {
+///     let header = Header { kind: PageKind::Data, lpn, seq: 1 };
+///     Cache.relocate(&ftl, Ppn(0), &header, &mut [])
+/// };
+/// assert_eq!(relocate(Lpn(999)), Relocation::Copy);
+/// assert_eq!(relocate(Lpn(1000)), Relocation::Drop);
+/// # Ok::<(), FtlError>(())
+/// ```
 pub trait Owner: Send {
     /// Called before any page of `victim` is copied, so that the owner can settle flags. May kill
     /// pages of the victim. Returns when the owner's work is done.

@@ -38,6 +38,27 @@ use std::collections::BTreeSet;
 use crate::nand::Pairing;
 
 /// How an FTL handles pages that share cells ([`Pairing`]).
+///
+/// ```
+/// use flagstone::ftl::{Config, Format, Ftl, PairedPages};
+/// use flagstone::nand::{Cell, Geometry, Pairing};
+///
+/// let geometry = Geometry {
+///     cell: Cell::Mlc,
+///     pairing: Pairing::Distance3,
+///     ..Geometry::default()
+/// };
+/// let mut config = Config::default();
+/// config.over_provision = 0.6;
+/// config.paired_pages = PairedPages::Slc;
+/// assert!(Ftl::capacity(&geometry, &config, &Format::NONE).is_ok());
+///
+/// // With lower pages only, half of the pages are not used.
+/// config.over_provision = 0.4;
+/// assert!(Ftl::capacity(&geometry, &config, &Format::NONE).is_err());
+/// config.paired_pages = PairedPages::Closed;
+/// assert!(Ftl::capacity(&geometry, &config, &Format::NONE).is_ok());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum PairedPages {

@@ -34,6 +34,30 @@ fn foreign<T>(what: &str) -> Result<T, FtlError> {
 }
 
 /// The tables of a device at rest, without the mapping table, which the mount has taken.
+///
+/// ```
+/// use flagstone::ftl::{Cause, Config, Format, Ftl, FtlError, PageKind, Slot, Stream};
+/// use flagstone::nand::Chip;
+/// use flagstone::units::{Lpn, Nanos};
+///
+/// let (flash, config, mut format) = (Box::new(Chip::default()), Config::default(), Format::NONE);
+/// format.rests = true;
+/// let (mut ftl, mounted) = Ftl::mount(flash, config, format, Nanos::ZERO)?;
+/// ftl.finish_mount();
+/// let (to, page) = ((Stream::Host, None), (PageKind::Data, Lpn(7), None));
+/// let written = ftl.append(mounted.done, to, page, &[], b"seven", Cause::Host)?;
+/// ftl.set_slot(Lpn(7), Slot::Page(written.at));
+/// ftl.sync(mounted.done, written.done)?;
+///
+/// // The next mount takes the tables and scans no block.
+/// let tables = ftl.rest();
+/// let flash = ftl.into_flash();
+/// let (mut ftl, mounted) = Ftl::mount_at_rest(flash, config, format, Nanos::ZERO, tables)?;
+/// let resting = mounted.rest.as_ref().expect("the tables fit");
+/// ftl.resume(&mounted, resting)?;
+/// assert_eq!(ftl.slot(Lpn(7)), Slot::Page(written.at));
+/// # Ok::<(), FtlError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resting {
     head: [u8; rest::SIZE],

@@ -283,6 +283,20 @@ fn next_probe(page: u32, reads_are_cheap: bool) -> Option<u32> {
 const PROBED: u32 = 16;
 
 /// The result of reading a block's spare records, besides the records.
+///
+/// ```
+/// use flagstone::ftl::{Cause, Config, Format, Ftl, FtlError};
+/// use flagstone::nand::Chip;
+/// use flagstone::units::Nanos;
+///
+/// let flash = Box::new(Chip::default());
+/// let (mut ftl, mounted) = Ftl::mount(flash, Config::default(), Format::NONE, Nanos::ZERO)?;
+/// let block = ftl.data_blocks()[0];
+/// let read = ftl.block_records(mounted.done, block, Cause::Recovery, |_, _, _| {})?;
+/// // A blank block: no version, no summary.
+/// assert_eq!((read.seq, read.wear, read.torn), (0, None, false));
+/// # Ok::<(), FtlError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockRead {

@@ -4,6 +4,15 @@ use super::{Ftl, PageKind};
 use crate::units::{Lpn, Ppn};
 
 /// The place of a logical page.
+///
+/// ```
+/// use flagstone::ftl::{PageKind, Slot};
+/// use flagstone::units::Ppn;
+///
+/// let slot = Slot::of(PageKind::Trim, Ppn(3));
+/// assert_eq!(slot, Slot::Trimmed(Ppn(3)));
+/// assert_eq!((slot.ppn(), Slot::Empty.ppn()), (Some(Ppn(3)), None));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     /// Never written, or forgotten.

@@ -119,6 +119,8 @@ impl Marks {
 pub const TAIL_BYTES_MAX: usize = 40;
 
 /// The kind of a page.
+///
+/// Example: [`Header`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum PageKind {
@@ -139,6 +141,18 @@ pub enum PageKind {
 }
 
 /// The header of a page that is not blank.
+///
+/// ```
+/// use flagstone::ftl::{Header, PageKind, header};
+/// use flagstone::units::Lpn;
+///
+/// let written = Header { kind: PageKind::Data, lpn: Lpn(7), seq: 42 };
+/// let mut spare = [0xff; header::SIZE];
+/// assert_eq!(Header::parse(&spare), None);
+/// written.emit(&mut spare);
+/// assert_eq!(Header::parse(&spare), Some(written));
+/// assert!(written.is_version());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The kind of the page.

@@ -4,6 +4,8 @@ use crate::nand::{Geometry, Timing};
 use crate::units::Nanos;
 
 /// The reason for a flash operation.
+///
+/// Example: [`Stats`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Cause {
@@ -50,6 +52,8 @@ impl Cause {
 }
 
 /// The four flash operations.
+///
+/// Example: [`Stats`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Operation {
@@ -84,6 +88,23 @@ impl Operation {
 }
 
 /// Counters of one device since it was started.
+///
+/// ```
+/// use flagstone::prelude::*;
+///
+/// let mut device = Device::with_defaults(Chip::default(), Kind::Cfc)?;
+/// let now = device.recovered_at();
+/// let tx = device.begin(now)?;
+/// for page in 0..3 {
+///     device.write(now, tx, Lpn(page), b"data")?;
+/// }
+/// device.commit(now, tx)?;
+/// let stats = device.stats();
+/// assert_eq!(stats.count(Operation::Program, Cause::Host), 3);
+/// assert_eq!(stats.total(Operation::Erase), stats.count(Operation::Erase, Cause::Gc));
+/// assert_eq!((Cause::Gc.name(), stats.collections), ("gc", 0));
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {

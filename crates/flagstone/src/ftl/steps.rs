@@ -95,6 +95,27 @@ fn advance(
 }
 
 /// Limits of collection while the host is idle.
+///
+/// ```
+/// use flagstone::ftl::Leisure;
+/// use flagstone::nand::small::{GEOMETRY, chip};
+/// use flagstone::prelude::*;
+///
+/// let mut config = Config::small(500, None);
+/// config.works_ahead = true;
+/// let (flash, options) = (Box::new(chip(GEOMETRY)), Options::default());
+/// let mut device = Device::open(flash, Kind::Seal, config, &options, Nanos::ZERO)?;
+/// let mut now = device.recovered_at();
+/// for page in (0..500).chain((0..500).step_by(2)).chain((0..500).step_by(3)) {
+///     let tx = device.begin(now)?;
+///     device.write(now, tx, Lpn(page), b"data")?;
+///     now = device.commit(now, tx)?.expect("it is alone");
+/// }
+/// // Until 20 more blocks are free: blocks with at most 6 live pages, and at most 8 pages.
+/// let moved = device.collect_ahead(now, Leisure::new(20, 6, 8))?;
+/// assert!((1..=8).contains(&moved));
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Leisure {

@@ -193,6 +193,16 @@ pub(super) struct View<'a> {
 }
 
 /// How garbage collection chooses its victim.
+///
+/// ```
+/// use flagstone::ftl::VictimPolicy;
+/// use flagstone::settings::BadSetting;
+///
+/// let policy: VictimPolicy = "wear-aware:8".parse()?;
+/// assert_eq!(policy, VictimPolicy::WearAware { margin: 8 });
+/// assert_eq!(VictimPolicy::WEAR_AWARE.to_string(), "wear-aware:16");
+/// # Ok::<(), BadSetting>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VictimPolicy {
     /// The block with the fewest live pages.

@@ -5,6 +5,18 @@ use super::{BlockState, Ftl};
 use crate::units::Pbn;
 
 /// The wear of a device's blocks.
+///
+/// ```
+/// use flagstone::ftl::EndOfLife;
+/// use flagstone::prelude::*;
+///
+/// let device = Device::with_defaults(Chip::default(), Kind::Cfc)?;
+/// let wear = device.ftl().wear();
+/// assert_eq!((wear.blocks, wear.out_of_service), (device.geometry().blocks(), 0));
+/// assert_eq!(wear.used(3_000), 0.0);
+/// assert_eq!(wear.end(Some(3_000)), EndOfLife::Far);
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Wear {
@@ -26,6 +38,13 @@ pub struct Wear {
 }
 
 /// How close a device is to its end of life.
+///
+/// ```
+/// use flagstone::ftl::EndOfLife;
+///
+/// assert_eq!(EndOfLife::by_share(0.95), EndOfLife::Near);
+/// assert_eq!(EndOfLife::Near.max(EndOfLife::Here).name(), "here");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EndOfLife {
     /// The device is not close to its end of life.

@@ -15,6 +15,8 @@ use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 
 /// A set of open blocks. Host writes and copies of the collector are kept apart.
+///
+/// Example: [`Ftl::mount`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Pages that the host writes.
@@ -24,6 +26,8 @@ pub enum Stream {
 }
 
 /// The result of a program.
+///
+/// Example: [`Ftl::mount`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {

@@ -33,6 +33,8 @@ pub const YEAR: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
 const READS: f64 = 100_000.0;
 
 /// An error rate that grows with the wear of a block, and with time or reads.
+///
+/// Example: [`Aging`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PowerLaw {
     /// Error rate per bit on a block with its rated number of erases, after a year or after 100,000
@@ -54,6 +56,8 @@ impl PowerLaw {
 }
 
 /// Parameters of the bit error rate.
+///
+/// Example: [`Aging`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Growth {
     /// Error rate per bit of a page that was just programmed into a block without wear.
@@ -96,6 +100,8 @@ impl Growth {
 }
 
 /// The state of a device's cells. It survives power cuts.
+///
+/// Example: [`Aging`].
 #[derive(Debug, Clone)]
 pub struct Ages {
     /// Growth of bit errors; `None` if there is none.

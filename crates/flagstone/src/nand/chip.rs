@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const SUMMARY_WORD: usize = 4;
 
 /// Damage of a page, stored beside its bytes.
+///
+/// Example: [`Change`](super::Change).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Damage {
     /// More bit errors than the ECC corrects: it cannot be read.
@@ -27,7 +29,7 @@ pub enum Damage {
     Weak,
 }
 
-/// A simulated NAND device without faults.
+/// A simulated NAND device without faults. Example: [`nand`](crate::nand).
 #[derive(Debug, Clone)]
 pub struct Chip {
     geometry: Geometry,

@@ -6,6 +6,22 @@ use super::{Chip, Geometry, Timing};
 use crate::units::{Pbn, Ppn};
 
 /// The state of a chip's cells: their contents, wear and damage.
+///
+/// ```
+/// use flagstone::nand::small::{TINY, chip};
+/// use flagstone::nand::{Chip, Contents, Flash};
+/// use flagstone::units::{Nanos, Ppn};
+///
+/// let mut chip = chip(TINY);
+/// chip.program(Nanos::ZERO, Ppn(0), b"data", &[])?;
+///
+/// // A copy has the same contents. Contents that do not suit the geometry are refused.
+/// let contents = chip.contents();
+/// let copy = Chip::with_contents(*chip.geometry(), *chip.timing(), contents.clone())?;
+/// assert_eq!(copy.contents(), contents);
+/// assert!(Contents::default().check(chip.geometry()).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Contents {
     /// Bytes of each spare area that are kept.

@@ -7,6 +7,8 @@ use crate::units::{Nanos, Pbn, Ppn};
 use std::collections::BTreeMap;
 
 /// A fault of the flash.
+///
+/// Example: [`Faulty`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Fault {
@@ -97,6 +99,8 @@ impl Lie {
 }
 
 /// Which operations fail. Programs, erases and reads are each counted from 0.
+///
+/// Example: [`Faulty`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FaultPlan {

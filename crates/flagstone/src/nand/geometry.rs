@@ -5,6 +5,16 @@ use crate::units::{Pbn, Ppn};
 use std::fmt;
 
 /// What kind of cells a device has: how often a page can be programmed between two erases.
+///
+/// ```
+/// use flagstone::nand::{Cell, Geometry};
+///
+/// let mut geometry = Geometry::default();
+/// assert!(geometry.can_reprogram());
+/// geometry.cell = Cell::Mlc;
+/// assert_eq!(geometry.cell.programs_per_page(), 1);
+/// assert!(!geometry.can_reprogram());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cell {
     /// One bit a cell. A page can be programmed `partial_programs` times in all (the partial
@@ -37,6 +47,24 @@ impl fmt::Display for Cell {
 }
 
 /// The shape of a device.
+///
+/// ```
+/// use flagstone::nand::Geometry;
+/// use flagstone::units::{Pbn, Ppn};
+///
+/// let geometry = Geometry {
+///     channels: 4,
+///     blocks_per_plane: 1024,
+///     ..Geometry::default()
+/// };
+/// geometry.validate()?;
+/// assert_eq!((geometry.planes(), geometry.blocks()), (8, 8192));
+/// assert_eq!(geometry.bytes(), 2 << 30);
+/// let at = geometry.page(Pbn(1024), 3);
+/// assert_eq!((geometry.block_of(at), geometry.page_in_block(at)), (Pbn(1024), 3));
+/// assert_eq!(geometry.plane_of(Pbn(1024)), 1);
+/// # Ok::<(), flagstone::nand::GeometryError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// Channels, each with a bus of its own.
@@ -84,6 +112,17 @@ impl Default for Geometry {
 }
 
 /// A geometry that no device can have.
+///
+/// ```
+/// use flagstone::nand::Geometry;
+///
+/// let geometry = Geometry {
+///     pages_per_block: 2,
+///     ..Geometry::default()
+/// };
+/// let error = geometry.validate().unwrap_err();
+/// assert_eq!(error.to_string(), "pages_per_block is 2, it must be from 4 to 4096");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GeometryError(pub String);
 

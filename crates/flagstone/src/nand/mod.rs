@@ -72,6 +72,13 @@ use crate::units::{Nanos, Pbn, Ppn};
 use std::fmt;
 
 /// What a flash that never fails stores with an erase.
+///
+/// ```
+/// use flagstone::nand::{Chip, Flash};
+///
+/// // The simulated chip can fail, so it stores nothing with an erase.
+/// assert_eq!(Chip::default().said_at_erase(), None);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaidAtErase {
     /// The erased block.
@@ -85,6 +92,19 @@ pub struct SaidAtErase {
 }
 
 /// The result of a page read.
+///
+/// ```
+/// use flagstone::nand::{Chip, Flash, FlashError, Read};
+/// use flagstone::units::{Nanos, Ppn};
+///
+/// let mut chip = Chip::default();
+/// let now = chip.program(Nanos::ZERO, Ppn(0), b"data", &[])?;
+/// let mut page = vec![0; 4096];
+/// let read = chip.read(now, Ppn(0), &mut page, &mut [])?;
+/// let done = now + chip.timing().read;
+/// assert_eq!(read, Read { done, data_bytes: 4, corrected: 0 });
+/// # Ok::<(), FlashError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
     /// When the data is available.
@@ -97,6 +117,8 @@ pub struct Read {
 
 /// Why a flash operation failed. All failures but [`FlashError::PowerLost`] took time: `done` is
 /// when the attempt ended.
+///
+/// Examples: [`Faulty`], [`PowerCut`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlashError {
@@ -145,6 +167,26 @@ impl std::error::Error for FlashError {}
 /// An operation is durable once [`Flash::sync`] has waited for it; until then a power cut may undo
 /// it. Rules (program only blank pages, reprogram only clears bits and only as often as the cells
 /// allow, erase whole blocks) are the caller's duty: breaking one panics.
+///
+/// ```
+/// use flagstone::nand::{Chip, Flash, FlashError};
+/// use flagstone::units::{Nanos, Ppn};
+///
+/// /// Programs pages of one plane, and waits for all of them.
+/// fn fill(flash: &mut impl Flash, pages: u32) -> Result<Nanos, FlashError> {
+///     let mut last = Nanos::ZERO;
+///     for page in 0..pages {
+///         last = flash.program(Nanos::ZERO, Ppn(page), b"data", &[])?;
+///     }
+///     flash.sync(Nanos::ZERO, last)
+/// }
+///
+/// let mut chip = Chip::default();
+/// let program = chip.timing().program;
+/// // A plane does one operation at a time.
+/// assert_eq!(fill(&mut chip, 3)?, Nanos(3 * program.0));
+/// # Ok::<(), FlashError>(())
+/// ```
 pub trait Flash: Send {
     /// The shape and the rules of the device.
     fn geometry(&self) -> &Geometry;

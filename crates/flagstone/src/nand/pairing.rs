@@ -25,6 +25,20 @@ use super::Geometry;
 use crate::settings::named;
 
 /// Which pages of a block share cells.
+///
+/// ```
+/// use flagstone::nand::{Cell, Geometry, Pairing};
+///
+/// assert_eq!("tlc".parse(), Ok(Pairing::Tlc));
+/// let geometry = Geometry {
+///     cell: Cell::Mlc,
+///     pairing: Pairing::Tlc,
+///     ..Geometry::default()
+/// };
+/// // 64 pages a block are not a multiple of three.
+/// assert_eq!(geometry.pairing.pages_multiple(), 3);
+/// assert!(geometry.validate().is_err());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Pairing {

@@ -26,6 +26,8 @@ use crate::forward_flash;
 use crate::units::{Nanos, Pbn, Ppn};
 
 /// When the power fails, and the outcome.
+///
+/// Example: [`PowerCut`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cut {
     /// The cut falls as this operation (program, reprogram or erase, from 0) is issued.
@@ -39,6 +41,8 @@ pub struct Cut {
 /// The kind of operation that a cut waits for, from operation [`Cut::at`] on. If the cut tears an
 /// operation, it tears that one. If no such operation comes within the limit of [`PowerCut::aim`],
 /// the cut falls on the next operation of any kind.
+///
+/// Example: [`Moment`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Aim {
@@ -117,6 +121,20 @@ struct InFlight {
 }
 
 /// The fate of an operation that was in flight at the cut.
+///
+/// ```
+/// use flagstone::nand::{Chip, Cut, Fate, Flash, FlashError, PowerCut};
+/// use flagstone::units::{Nanos, Ppn};
+///
+/// let cut = Cut { at: 1, dice: 7, torn: true };
+/// let mut flash = PowerCut::new(Chip::default()).telling().arm(cut);
+/// flash.program(Nanos::ZERO, Ppn(0), b"one", &[])?;
+/// let _ = flash.program(Nanos::ZERO, Ppn(1), b"two", &[]);
+/// let fate = |what: &str, landed, torn| Fate { what: what.into(), landed, torn };
+/// let fates = [fate("program p0", false, false), fate("program p1", false, true)];
+/// assert_eq!(flash.fates(), fates);
+/// # Ok::<(), FlashError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fate {
     /// Description of the operation.

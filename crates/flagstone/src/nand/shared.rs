@@ -6,6 +6,21 @@ use crate::forward_flash;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A flash with several handles.
+///
+/// ```
+/// use flagstone::nand::{Chip, Flash, FlashError, PowerCut, Shared};
+/// use flagstone::units::{Nanos, Ppn};
+///
+/// let mut flash = Shared::new(PowerCut::new(Chip::default()));
+/// let handle = flash.clone();
+/// flash.program(Nanos::ZERO, Ppn(0), b"data", &[])?;
+/// assert_eq!(handle.look(|power| power.issued()), 1);
+///
+/// // Once the other handles are dropped, the flash can be taken back.
+/// drop(flash);
+/// assert!(handle.take().into_chip().is_programmed(Ppn(0)));
+/// # Ok::<(), FlashError>(())
+/// ```
 #[derive(Debug)]
 pub struct Shared<F> {
     inner: Arc<Mutex<F>>,

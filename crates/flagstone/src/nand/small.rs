@@ -48,6 +48,8 @@ pub fn flash() -> Shared<PowerCut> {
 }
 
 /// A program as seen by [`Watched`]: when and where, the bytes, and when it will be done.
+///
+/// Example: [`Watched`].
 #[derive(Debug)]
 pub struct Programmed<'a> {
     /// The instant of the call.
@@ -63,6 +65,19 @@ pub struct Programmed<'a> {
 }
 
 /// A chip whose programs a test observes. The test decides which of them fail.
+///
+/// ```
+/// use flagstone::nand::small::{GEOMETRY, Programmed, Watched, chip};
+/// use flagstone::nand::{Flash, FlashError};
+/// use flagstone::units::{Nanos, Ppn};
+///
+/// let fails = |program: &Programmed<'_>| program.data == b"bad";
+/// let mut flash = Watched { chip: chip(GEOMETRY), fails };
+/// let now = flash.program(Nanos::ZERO, Ppn(0), b"good", &[])?;
+/// let failed = flash.program(now, Ppn(1), b"bad", &[]);
+/// assert!(matches!(failed, Err(FlashError::ProgramFailed { at: Ppn(1), .. })));
+/// # Ok::<(), FlashError>(())
+/// ```
 #[derive(Debug)]
 pub struct Watched<C, F> {
     /// The chip.

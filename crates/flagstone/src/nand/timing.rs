@@ -18,6 +18,25 @@ use super::timeline::Timeline;
 use crate::units::{Nanos, Pbn, Ppn};
 
 /// Latencies of one device.
+///
+/// ```
+/// use flagstone::nand::{Busy, Chip, Flash, FlashError, Geometry, Timing};
+/// use flagstone::units::{Nanos, Ppn};
+///
+/// let timing = Timing {
+///     program: Nanos::from_micros(660),
+///     transfer_ps_per_byte: 2_500,
+///     ..Timing::default()
+/// };
+/// let mut chip = Chip::new(Geometry::default(), timing, 64);
+/// let done = chip.program(Nanos::ZERO, Ppn(0), b"data", &[])?;
+///
+/// // The bytes of the page and of its spare area are transferred, then the page is programmed.
+/// let channels = timing.transfer(4096 + 128);
+/// assert_eq!(done, channels + timing.program);
+/// assert_eq!(chip.busy(), Busy { planes: done, channels });
+/// # Ok::<(), FlashError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     /// Cells to page register.
@@ -263,6 +282,8 @@ impl Timelines {
 
 /// Time for which planes and channels were occupied since the start, summed over all planes and
 /// over all channels. A plane that holds a page and waits for its channel is occupied.
+///
+/// Example: [`Timing`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Busy {
     /// All planes together.

@@ -6,6 +6,8 @@ use crate::units::{Nanos, Pbn, Ppn};
 use std::sync::{Arc, Mutex};
 
 /// An operation, with its arguments.
+///
+/// Example: [`Tracer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpKind {
     /// A page read.
@@ -46,6 +48,8 @@ pub enum OpKind {
 }
 
 /// A recorded operation.
+///
+/// Example: [`Tracer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traced {
     /// When it was issued.

@@ -5,6 +5,7 @@
 //! Idea        The flash is written as several logs side by side. A transaction is bound to the
 //!             head of one when it begins, so that its pages follow each other in it, and its last
 //!             page ends and counts it.
+//! Commit      The program that makes the pages on flash as many as the last one says.
 //! Cost        k programs for k pages, one after the other on one plane: a transaction alone does
 //!             not use the planes side by side. Checkpoints and recovery as LightTx.
 //!

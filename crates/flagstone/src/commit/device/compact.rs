@@ -5,6 +5,19 @@ use crate::ftl::{FtlError, empty_end, forget_old, forget_trims};
 use crate::units::{Nanos, Pbn};
 
 /// The goal of a compaction.
+///
+/// ```
+/// use flagstone::commit::Aim;
+/// use flagstone::prelude::*;
+///
+/// let mut device = Device::with_defaults(Chip::default(), Kind::Seal)?;
+/// let blocks = device.geometry().blocks();
+/// // A medium that cannot shrink, such as a simulated chip, is left as it is.
+/// let aim = Aim::new(blocks / 2, 60);
+/// assert!(!device.compact(Nanos::ZERO, aim, &mut |_| true)?);
+/// assert_eq!(device.geometry().blocks(), blocks);
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Aim {

@@ -4,6 +4,7 @@
 //!             compares with.
 //! Idea        Data pages go anywhere. At commit the mapping entries of the transaction are
 //!             appended to one log, marked so that a group without its end does not count.
+//! Commit      The last of the transaction's pages and log pages to land.
 //! Cost        k programs for k pages and one log page a transaction (a page of 4 KB has room for
 //!             the entries of 290 pages), all side by side. Recovery reads the mapping table, the
 //!             log, and the pages of the last transaction.

@@ -4,6 +4,7 @@
 //! Idea        As [`super::aw`], with a log for each of several heads: a transaction is bound to a
 //!             head when it begins and appends its mapping entries to that log, so that as many
 //!             transactions as there are heads run side by side.
+//! Commit      As AW, in the log of the transaction's head.
 //! Cost        k programs for k pages and one log page a transaction, all side by side. Recovery
 //!             reads the mapping table, the logs, and the pages of the last few transactions.
 //!

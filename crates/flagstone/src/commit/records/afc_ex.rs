@@ -25,7 +25,7 @@ pub(super) const INFO: RecordInfo = RecordInfo {
     name: "afc-ex",
     idea: "records of several transactions share a page; a transaction's first flag commits it",
     paper: "FlagCommit",
-    section: "4",
+    section: "§4",
     flag: |flag| if is_true(flag) { "TRUE" } else { "FALSE" },
 };
 

@@ -29,7 +29,7 @@ pub(super) const INFO: RecordInfo = RecordInfo {
     name: "cfc-ex",
     idea: "records of several transactions share a page; a transaction's TRUE flag commits it",
     paper: "FlagCommit",
-    section: "4",
+    section: "§4",
     flag: |flag| if is_true(flag) { "TRUE" } else { "FALSE" },
 };
 

@@ -17,6 +17,8 @@ use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeSet;
 
 /// The result of [`RecordDevice::read`]. Its buffers can be reused.
+///
+/// Example: [`RecordDevice`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MergedPage {
     /// The image; empty for a page that was never written.

@@ -98,6 +98,8 @@ use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::fmt;
 
 /// The protocols of record-level devices.
+///
+/// Example: [`RecordDevice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum RecordKind {
@@ -108,6 +110,14 @@ pub enum RecordKind {
 }
 
 /// The description of a record-level protocol.
+///
+/// ```
+/// use flagstone::commit::RecordKind;
+///
+/// let info = RecordKind::AfcEx.info();
+/// assert_eq!((info.name, (info.flag)(0xff)), ("afc-ex", "FALSE"));
+/// assert_eq!(info.recovery()[2].verdict, "aborted");
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct RecordInfo {
@@ -184,6 +194,8 @@ impl fmt::Display for RecordKind {
 }
 
 /// Options of a record-level device.
+///
+/// Example: [`RecordDevice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordOptions {
@@ -223,6 +235,8 @@ impl RecordOptions {
 }
 
 /// One transaction's pending records in a version of a page.
+///
+/// Example: [`RecordDevice`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
     /// The transaction, which is live.
@@ -233,6 +247,8 @@ pub struct Pending {
 
 /// Mistakes of a record-level device made on purpose by tests and campaigns, which must find a
 /// violation. The printed form makes some of them, too.
+///
+/// Example: [`Mistaken`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mistake {
     /// D4: only pending records of a version count.

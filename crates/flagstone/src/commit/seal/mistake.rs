@@ -4,6 +4,8 @@ use crate::mistakes::mistakes;
 
 mistakes! {
     /// A rule that is left out.
+    ///
+    /// Example: [`Mistaken`](crate::mistakes::Mistaken).
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Mistake {
         /// Rule E: nothing is listed before an erase.

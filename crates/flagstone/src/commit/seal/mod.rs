@@ -1,13 +1,13 @@
 //! SEAL.
 //!
-//! Paper       none: a protocol of this project, described in docs/seal.md.
+//! Paper       none; see docs/seal.md.
 //! Idea        As in LightTx, the last page of a transaction counts its pages. The summary page
 //!             that ends each block anyway is programmed a little later: when the transactions with
 //!             pages in the block have ended. So it can also say which of its pages are committed,
 //!             and at which place in the order of commits.
-//! Cost        k programs for k pages; nothing is written to commit. Now and then a root that lists
-//!             transactions. Recovery reads a summary page a block, and blocks without one page by
-//!             page.
+//! Commit      As MHL-D.
+//! Cost        k programs for k pages; nothing is written to commit. At times a root that lists
+//!             transactions. Recovery reads a summary page a block; blocks without it, each page.
 //!
 //!   spare     | header: kind lpn seq | xid 6 | count 4 | ... sum 8            see super::tail
 //!   summary   | record of each page | verdict 4 of each page |                see ftl::closing

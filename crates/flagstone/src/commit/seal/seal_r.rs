@@ -4,6 +4,7 @@
 //! Idea        As SEAL. Now and then a checkpoint writes the mapping table. From then on blocks are
 //!             written only after a root has announced them, so that a restart reads the table and
 //!             the announced blocks, and no others.
+//! Commit      As SEAL.
 //! Cost        k programs for k pages; a root for each lot of blocks, and mapping pages at a
 //!             checkpoint. Recovery reads the mapping table and at most a share of the blocks.
 //!

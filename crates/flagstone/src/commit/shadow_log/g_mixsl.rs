@@ -3,6 +3,7 @@
 //! Paper       [MixSL] §4
 //! Idea        A transaction that commits waits until enough others do; one log page then makes all
 //!             of them count at once.
+//! Commit      The log page of the group.
 //! Cost        k programs for k pages, and a share of one log page; commits wait for their group.
 //! Symbols     see [`super`], the engine of this and MixSL
 //!
@@ -50,7 +51,7 @@ const GROUP_TIMEOUT: Setting = Setting {
 pub(in crate::commit) const INFO: Info = Info {
     name: "g-mixsl",
     idea: "as mixsl, with one log page for a group of transactions",
-    section: "4",
+    section: "§4",
     modes: &[
         Mode::new("count", &[]),
         Mode {

@@ -3,6 +3,7 @@
 //! Paper       [MixSL] §3: a commit scheme for MLC flash, whose pages cannot be programmed twice.
 //! Idea        Pages go to flash when they are written, each with its transaction's identifier. A
 //!             transaction has committed when a log page that says so is on flash.
+//! Commit      The log page that names the transaction.
 //! Cost        k + 1 programs for k pages, one after all others; none for a transaction that wrote
 //!             nothing. Recovery reads the log and a summary page a block.
 //! Symbols     see [`super`], the engine of this and G-MixSL
@@ -58,7 +59,7 @@ use crate::units::{Nanos, TxId};
 pub(in crate::commit) const INFO: Info = Info {
     name: "mixsl",
     idea: "shadow pages carry their transaction's id; a log page makes it count",
-    section: "3",
+    section: "§3",
     ..super::INFO
 };
 

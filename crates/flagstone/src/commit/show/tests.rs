@@ -123,8 +123,11 @@ fn assert_rulings(small: &mut Small, kind: Kind, rows: &mut BTreeSet<&'static st
         );
         rows.insert(ruling.row);
         assert!(ruling.pages.is_sorted(), "{kind}: {ruling:?}");
-        // A log names pages that may hold other data by now.
-        let of_log = matches!(kind, Kind::Aw | Kind::MhlM);
+        // A log whose entries name places names pages that may hold other data by now.
+        let of_log = kind.info().log.iter().any(|it| {
+            let mut fields = it.fields.iter();
+            fields.any(|(name, ..)| *name == "PPN")
+        });
         for &at in ruling.pages.iter().filter(|_| !of_log) {
             let head = heads.get(&at).filter(|head| head.is_version());
             let head = head.unwrap_or_else(|| panic!("{kind}: p{at} is no version"));
@@ -149,9 +152,11 @@ fn assert_rulings(small: &mut Small, kind: Kind, rows: &mut BTreeSet<&'static st
     }
 }
 
-/// Rows that these histories do not reach. The tests of recovery tables cover all rows.
-fn rare(kind: Kind) -> &'static [&'static str] {
-    match kind {
+/// Rows that these histories do not reach; `None` for a protocol of which they need only reach
+/// half. The tests of recovery tables cover all rows.
+fn rare(kind: Kind) -> Option<&'static [&'static str]> {
+    use Kind::{Afc, Bpcc, GMixSl, LightTx, MhlD, MixSl, Plain, Scc};
+    Some(match kind {
         // A torn log page, and a part from before the checkpoint.
         Kind::Aw | Kind::MhlM => &["@B", "@C"],
         // Flags of one commit on both sides of a cut.
@@ -159,8 +164,10 @@ fn rare(kind: Kind) -> &'static [&'static str] {
         // A root that lists transactions; SEAL keeps no mapping table on flash.
         Kind::Seal => &["@C", "@F"],
         Kind::SealR => &["@C"],
-        _ => &[],
-    }
+        Plain | Scc | Bpcc | Afc | MhlD | LightTx | MixSl | GMixSl => &[],
+        #[allow(unreachable_patterns, reason = "a protocol that is added")]
+        _ => return None,
+    })
 }
 
 /// Fails if a restart reports another row than the one it applies, reports a page as counting
@@ -190,7 +197,10 @@ fn what_a_restart_tells_is_what_it_goes_by() {
         }
         let all = kind.info().recovery.iter().map(|row| row.code);
         let missing: Vec<&str> = all.filter(|row| !rows.contains(row)).collect();
-        assert_eq!(missing, rare(kind), "{kind}");
+        match rare(kind) {
+            Some(rare) => assert_eq!(missing, rare, "{kind}"),
+            None => assert!(missing.len() <= rows.len(), "{kind}: {missing:?}"),
+        }
     }
 }
 

@@ -45,6 +45,29 @@ pub(in crate::ftl) struct Found {
 }
 
 /// The extent of a restart's scan, and what is known from the last close and the mapping table.
+///
+/// ```
+/// use flagstone::ftl::{Config, Format, Ftl, FtlError, Scanned};
+/// use flagstone::nand::Chip;
+/// use flagstone::units::Nanos;
+///
+/// let mut format = Format::NONE;
+/// format.horizons = true;
+/// let flash = Box::new(Chip::default());
+/// let (mut ftl, mounted) = Ftl::mount(flash, Config::default(), format, Nanos::ZERO)?;
+/// let blocks = ftl.data_blocks();
+/// ftl.scan(mounted.done, &blocks, |_, _, _| {})?;
+/// ftl.doubt_horizon(&Scanned {
+///     ended: None,
+///     unto: 0,
+///     reads: &|_| true,
+///     beyond: None,
+///     salvages: true,
+/// })?;
+/// // Nothing is damaged on a blank device.
+/// assert_eq!(ftl.damage(), []);
+/// # Ok::<(), FtlError>(())
+/// ```
 pub struct Scanned<'a> {
     /// The device was closed: all programs up to this number were durable, and all their blocks had
     /// summaries. It may have been written to since.
@@ -61,6 +84,8 @@ pub struct Scanned<'a> {
 }
 
 /// Durable data that is damaged.
+///
+/// Example: [`Scanned`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {

@@ -20,6 +20,24 @@ const NAMED: u32 = 48;
 const TRIED: usize = 14;
 
 /// An operation that changes the flash.
+///
+/// ```
+/// use flagstone::nand::{Change, Chip, Damage, Flash, FlashError, Left, PowerCut};
+/// use flagstone::units::{Nanos, Ppn};
+///
+/// let mut flash = PowerCut::new(Chip::default());
+/// for page in 0..3 {
+///     flash.program(Nanos::ZERO, Ppn(page), b"data", &[])?;
+/// }
+/// let in_flight = [0, 1, 2].map(|page| Change::Program(Ppn(page)));
+/// assert_eq!(flash.in_flight(), in_flight);
+///
+/// // The power fails: the first program has landed, the second one not, the third one is torn.
+/// let chip = flash.pull_as(&[Left::All, Left::Nothing, Left::Torn]);
+/// assert!(chip.is_programmed(Ppn(0)) && !chip.is_programmed(Ppn(1)));
+/// assert_eq!(chip.damage(Ppn(2)), Some(Damage::Unreadable));
+/// # Ok::<(), FlashError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
     /// A program of a page, also of its spare area only.
@@ -29,6 +47,8 @@ pub enum Change {
 }
 
 /// What a power cut leaves of an operation in flight.
+///
+/// Example: [`Change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Left {
     /// The whole operation.
@@ -40,6 +60,8 @@ pub enum Left {
 }
 
 /// The possible outcomes of a cut at one moment.
+///
+/// Example: [`Moment`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Landings {
     /// The dice of each cut, and whether it tears an operation.

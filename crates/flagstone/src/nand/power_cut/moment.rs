@@ -10,6 +10,32 @@ use crate::units::{Nanos, Pbn};
 /// another block has yet to begin, and programs or reprograms of other blocks are in flight. If the
 /// first erase lands and these do not, the two collections have happened in reverse order. With
 /// [`Aim::Exact`], the moment at which the power fails.
+///
+/// ```
+/// use flagstone::nand::small::{TINY, chip};
+/// use flagstone::nand::{Aim, Cut, Flash, FlashError, PowerCut};
+/// use flagstone::units::{Nanos, Ppn};
+///
+/// // Two programs are in flight when the power fails.
+/// let cut = Cut { at: 1, dice: 0, torn: false };
+/// let mut flash = PowerCut::new(chip(TINY)).arm(cut).aim(Aim::Exact).keeping(1);
+/// flash.program(Nanos::ZERO, Ppn(0), b"one", &[])?;
+/// let failed = flash.program(Nanos::ZERO, Ppn(4), b"two", &[]);
+/// assert_eq!(failed, Err(FlashError::PowerLost));
+///
+/// // Each of the two has landed or not: four outcomes.
+/// let moment = &flash.moments()[0];
+/// let landings = moment.landings(100, false);
+/// assert!(landings.whole);
+/// let mut outcomes: Vec<[bool; 2]> = Vec::new();
+/// for &(dice, torn) in &landings.each {
+///     let chip = moment.land(dice, torn);
+///     outcomes.push([Ppn(0), Ppn(4)].map(|at| chip.is_programmed(at)));
+/// }
+/// outcomes.sort();
+/// assert_eq!(outcomes, [[false, false], [false, true], [true, false], [true, true]]);
+/// # Ok::<(), FlashError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Moment {
     at: u64,

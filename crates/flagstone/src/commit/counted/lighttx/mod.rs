@@ -5,6 +5,7 @@
 //!             transaction, the last one counts them. The mapping table is written now and then;
 //!             until then recent writes are found because they can only lie in a few blocks, the
 //!             zones.
+//! Commit      As MHL-D.
 //! Cost        k programs for k pages, and a checkpoint each time the zone of blocks set aside is
 //!             used up. Recovery reads the mapping table and the blocks of two zones.
 //!

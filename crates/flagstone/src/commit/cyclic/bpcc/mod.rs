@@ -6,6 +6,7 @@
 //!             rules are those that the two restate, completed where power cuts proved them short.
 //! Idea        As SCC, but instead of erasing uncommitted versions, the next committed version of
 //!             the page tells them apart: it *straddles* what lies between it and its predecessor.
+//! Commit      As SCC.
 //! Cost        k programs for k pages. A superseded version is copied by the collector as long as
 //!             it straddles something on flash, and with `keeps_obsolete` = `all` so is every later
 //!             one of its page. Recovery reads a summary page a block.

@@ -5,6 +5,7 @@
 //!             rules are those that the two restate, completed where power cuts proved them short.
 //! Idea        Each page of a transaction names the version that follows it, the last names the
 //!             first. A closed ring is a commit, so no commit page is ever programmed.
+//! Commit      The last program of the ring to land.
 //! Cost        k programs for k pages; a page that an aborted transaction wrote costs an erase
 //!             before its next version. Recovery reads a summary page a block.
 //! Symbols     paper: P_j, version j of page P; h(P), the highest version on flash; here: `number`

@@ -4,6 +4,7 @@
 //! Idea        Each page of a transaction links to one before it. Only the first one is FALSE;
 //!             a reprogram of its flag commits them all. Aborted transactions keep a FALSE flag in
 //!             every piece of their chain, and the collector has no work with committed ones.
+//! Commit      The reprogram of the first page's flag.
 //! Cost        k programs, all but the first side by side, and a reprogram. Reclaiming a page of an
 //!             aborted transaction costs a reprogram for each piece of the chain without a FALSE
 //!             flag. Recovery reads a summary a block and the flag of every page.
@@ -74,7 +75,7 @@ pub(in crate::commit) use recover::recover;
 pub(in crate::commit) const INFO: Info = Info {
     name: "afc",
     idea: "pages are linked backwards; the first is FALSE until a reprogram commits them all",
-    section: "3.2, 3.4",
+    section: "§3.2, §3.4",
     recovery: rows! {
         "@A": "no page of the part is FALSE" => "committed";
         "@B": "some page of the part is FALSE" => "uncommitted: in progress, or aborted";

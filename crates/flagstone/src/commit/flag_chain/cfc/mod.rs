@@ -3,6 +3,8 @@
 //! Paper       [FlagCommit] §3.1, §3.4: On, Xu, Choi, Hu, He. IEEE TKDE 24(9), 2012.
 //! Idea        Each page of a transaction links to the one before it. A flag on the last one, set
 //!             by reprogramming its spare area, commits them all.
+//! Commit      The reprogram of the last head's flag, or the last page if it can be programmed
+//!             TRUE.
 //! Cost        k programs for k pages if the last one is still in memory, else one reprogram more.
 //!             Reclaiming an obsolete committed page costs a read, and a reprogram to flag the page
 //!             that it links to. Recovery reads a summary a block and the flags of the heads.
@@ -71,7 +73,7 @@ pub(in crate::commit) use recover::recover;
 pub(in crate::commit) const INFO: Info = Info {
     name: "cfc",
     idea: "pages are linked backwards; a flag reprogrammed on the last one commits them",
-    section: "3.1, 3.4",
+    section: "§3.1, §3.4",
     recovery: rows! {
         "@A": "none of the heads of the transaction is TRUE" => "aborted: never flagged";
         "@B": "all heads are TRUE" => "committed, with every page they lead to";
