@@ -1,11 +1,11 @@
-//! The build script of `flagstone-papers` and `flagstone-campaign`: gives them a fingerprint of the
-//! sources that decide what a run measures, so that results kept on disk (`flagstone reproduce`)
-//! are not taken for those of another model.
+//! The build script of `flagstone-papers` and `flagstone-campaign`: computes a fingerprint of the
+//! sources that affect measurements. Results stored on disk (`flagstone reproduce`) carry it, so
+//! that results of another version are not mistaken for current ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A crate that the lab uses, and no run that is kept.
+/// A crate that the lab uses, but that no stored result depends on.
 const APART: &str = "flagstone-store";
 
 fn main() {
@@ -21,8 +21,8 @@ fn main() {
         }
         collect(&sources, &mut files);
     }
-    // Claims, verdicts and reports judge what was measured, and sweeps say what is run; they do not
-    // change it.
+    // Claims, verdicts and reports judge measurements, and sweeps select runs; neither changes a
+    // measurement.
     files.retain(|path| {
         let path = path.strip_prefix("./src").unwrap_or(path);
         let judges = path.starts_with("reproduce") || path.starts_with("sweep");
@@ -40,7 +40,7 @@ fn main() {
     println!("cargo::rustc-env=FLAGSTONE_MODEL={hash:016x}");
 }
 
-/// Adds a crate, and those of the workspace that it depends on.
+/// Adds a crate, and the workspace crates that it depends on.
 fn depend(folder: &Path, crates: &mut Vec<PathBuf>) {
     if crates.contains(&folder.to_path_buf()) {
         return;

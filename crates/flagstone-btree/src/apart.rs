@@ -53,7 +53,7 @@ impl Entry {
         }
     }
 
-    /// Its size in a node without a prefix.
+    /// Size of the entry in a node without a prefix.
     fn bytes(&self) -> usize {
         entry_bytes(self.key.len(), self.value.len())
     }
@@ -142,9 +142,9 @@ impl Apart {
         self
     }
 
-    /// Where to split it such that both parts fit a page with `room` bytes and would fill a quarter
-    /// of it without prefixes, and the smaller part, or the left one, is as large as possible. A
-    /// little less is accepted for a shorter separator ([PrefixBTree]: the split interval).
+    /// Where to split the node so that both parts fit a page with `room` bytes and would fill a
+    /// quarter of it without prefixes, and the smaller part, or the left one, is as large as
+    /// possible. Accepts a little less for a shorter separator ([PrefixBTree]: the split interval).
     ///
     /// In an inner node the entry at that place moves up, so the right part begins after it.
     pub(super) fn cut(&self, room: usize, cut: Cut) -> Option<usize> {
@@ -181,7 +181,7 @@ impl Apart {
         Some(cut.0)
     }
 
-    /// Splits it; the separator is the shortest that distinguishes the parts.
+    /// Splits the node. The separator is the shortest key that distinguishes the parts.
     pub(super) fn cut_at(mut self, at: usize) -> (Apart, Vec<u8>, Apart) {
         let mut right = Apart {
             kind: self.kind,
@@ -200,7 +200,8 @@ impl Apart {
         (self, between, right)
     }
 
-    /// Writes it to a zeroed page. Returns whether it fits, which it does if its keys are sorted.
+    /// Writes the node to a zeroed page. Returns `false` only if the keys are not sorted, in a
+    /// damaged node.
     #[must_use]
     pub(super) fn write(&self, page: &mut [u8]) -> bool {
         let prefix = match self.entries.first() {

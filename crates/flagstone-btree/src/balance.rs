@@ -94,8 +94,8 @@ impl<N: Nodes> ByteTree<N> {
         self.balance(now, depth - 1, parent, cut)
     }
 
-    /// Mends a node with too few bytes: merges it with a sibling, preferably the right one, or
-    /// borrows so that the smaller of both becomes as large as possible.
+    /// Rebalances an underfull node: merges it with a sibling, preferably the right one, or moves
+    /// entries so that the smaller of the two becomes as large as possible.
     fn mend(&mut self, mut now: Nanos, depth: usize, own: Apart) -> Result<Nanos, N::Error> {
         let Step { at, slot } = self.path[depth - 1];
         let (mut parent, done) = self.apart(now, at, Kind::Inner)?;

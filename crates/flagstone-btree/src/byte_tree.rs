@@ -65,9 +65,9 @@ pub(super) struct Step {
 pub struct Counts {
     /// Nodes that were split.
     pub splits: u64,
-    /// Pairs of nodes that became one.
+    /// Pairs of nodes that were merged.
     pub merges: u64,
-    /// Pairs of nodes that shared their entries anew.
+    /// Pairs of nodes that redistributed their entries.
     pub redistributions: u64,
     /// Levels that were added.
     pub grown: u64,
@@ -116,7 +116,7 @@ impl Sizes {
         })
     }
 
-    /// A node whose entries, with full keys, take fewer bytes is mended.
+    /// The minimum fill of a node, by entries with full keys. A smaller node is rebalanced.
     pub(super) fn least(self) -> usize {
         self.room / 4
     }
@@ -171,7 +171,7 @@ impl Sizes {
     }
 }
 
-/// A B+-tree of byte strings in pages of any kind. Stores its root, and caches no pages.
+/// A B+-tree of byte strings in pages of any kind. Keeps its root in memory, and caches no pages.
 pub struct ByteTree<N> {
     /// The underlying pages.
     pub nodes: N,
@@ -204,7 +204,7 @@ pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<(), TreeError> {
     }
 }
 
-/// What a change finds in the leaf.
+/// The leaf and entry that a change finds.
 struct LeafPlace {
     slot: Result<usize, usize>,
     /// Size of the old entry's key and value; the value's length, and the pages that the entry

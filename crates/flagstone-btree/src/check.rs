@@ -1,5 +1,5 @@
-//! The check of the whole tree: cells, order, fences, fill, levels, the number of keys,
-//! and each page used once, those of long values included.
+//! Checks the whole tree: cells, order, fences, fill, levels, the number of keys, and that each
+//! page, including those of large values, is used once.
 
 use super::apart::Apart;
 use super::byte_tree::{ByteTree, named_pages};

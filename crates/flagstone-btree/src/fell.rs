@@ -12,11 +12,11 @@ use std::collections::BTreeSet;
 /// Pages of a tree that can be freed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Felled {
-    /// In an order in which they can be freed one by one.
+    /// The pages, in an order in which they can be freed one by one.
     pub pages: Vec<Lpn>,
-    /// Whether they are the complete rest of the tree.
+    /// Whether these are all remaining pages of the tree.
     pub is_all: bool,
-    /// Whether one of them is damaged, so that pages that only it referenced are missing here.
+    /// Whether one of the pages is damaged, so that pages that only it referenced are missing here.
     pub has_lost: bool,
 }
 
@@ -47,8 +47,8 @@ impl Axe<'_> {
 }
 
 impl<N: Nodes> ByteTree<N> {
-    /// At most `most` pages of the tree that can be freed next. `is_gone` tells which pages were
-    /// freed after earlier calls.
+    /// Collects at most `most` pages of the tree that can be freed next. `is_gone` returns `true`
+    /// for pages that were freed after earlier calls.
     ///
     /// # Errors
     /// The pages cannot be accessed. Damage is skipped.
@@ -104,7 +104,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok(is_bare && axe.take(at))
     }
 
-    /// The pages of a large value, and then those that list them.
+    /// Collects the pages of a large value, and then those that list them.
     fn fell_value(
         &mut self,
         (bytes, named): (usize, Vec<Lpn>),

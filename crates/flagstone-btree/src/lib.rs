@@ -4,41 +4,43 @@
 //! knows neither of them: [`ByteTree`] changes pages through the trait [`Nodes`], and [`Walk`]
 //! reads pages that do not change through the trait [`Images`].
 //!
-//! Paper       \[PrefixBTree]: what inner nodes keep of keys, and what all keys of a node begin
-//!             with. Slots, and pages for long values, are those of the textbooks.
-//! Idea        Entries lie in leaves, in order; inner nodes lead to them. A key between two leaves
-//!             is the shortest that tells them apart, and a node keeps once what its keys begin
-//!             with alike; so more entries fit a page, and a comparison looks at fewer bytes.
-//!             A node splits or merges by bytes and not by entries.
-//! Cost        As many reads as there are levels, less what the memory holds; one program for a
-//!             change, three for a split, for entries that move to a sibling, two for a merge. A
-//!             value of more than half of a page has pages of its own, that are written in one
-//!             request and read in one.
+//! Paper       \[PrefixBTree]: shortened separators in inner nodes, and the common prefix of the
+//!             keys of a node. Slots, and pages for long values, are as in textbooks.
+//! Idea        Entries are in leaves, in key order; inner nodes lead to the leaves. A separator
+//!             between two leaves is the shortest key that distinguishes them, and a node stores
+//!             the common prefix of its keys once. So more entries fit into a page, and a
+//!             comparison reads fewer bytes. Nodes split and merge by bytes, not by entries.
+//! Cost        A lookup reads one page per level that is not in memory. A change programs one page,
+//!             a split or a move of entries to a sibling three, a merge two. A value of more than
+//!             half of a page has pages of its own, which are written in one request and read in
+//!             one request.
 //!
 //!   node.rs     nodes in pages            byte_tree.rs searches, changes, long values
 //!   apart.rs    cutting a node in two     balance.rs   splits, merges
-//!   nodes.rs    the pages below           check.rs     the check of the whole
-//!   walk.rs     reading, both ways        range.rs     ranges
+//!   nodes.rs    the pages below           check.rs     the consistency check
+//!   walk.rs     reading in both orders    range.rs     ranges
 //!   lower.rs    pages to lower numbers    merge.rs     sparse nodes to fuller ones
 //!   fell.rs     freeing a tree in parts   lost.rs      unreadable parts
 //!
-//! Invariants  1. No entry takes more than half of a node; a key has an eighth of one at most.
-//!             2. The entries of a node other than the root would fill a quarter of a page or more
-//!                without a prefix.
-//!             3. All keys of a child lie between those beside it in its parent.
-//!             4. The pages of a long value are named by its entry, or by pages that its entry
-//!                names where there are too many of them; and by nothing else.
+//! Invariants  1. An entry takes at most half of a node, a key at most an eighth.
+//!             2. Without prefix compression, the entries of a node other than the root fill at
+//!                least a quarter of a page.
+//!             3. All keys of a child are between the separators on both sides of the child in its
+//!                parent.
+//!             4. The pages of a long value are referenced by its entry, or by list pages that its
+//!                entry references, and by nothing else.
 //!
-//! Departures  D1. Leaves do not name their neighbours. A range finds the next leaf from above,
-//!                 where the nodes are in memory, and asks for as many at once as it needs and may
-//!                 ([`ByteTree::range`]); a split or merge has a page less to write.
-//!             D2. What happens to nodes with too little is our own: one that would not fill a
-//!                 quarter of a page without prefixes merges with a sibling or takes from one.
-//!             D3. A prefix is not made longer when keys go, and shorter only by a key without it:
-//!                 the node is then written anew.
-//!             D4. A node that an entry at its end has made too full is cut near there: a quarter
-//!                 goes to the right. Keys that come in order leave three quarters behind and not
-//!                 a half.
+//! Departures  D1. Leaves have no sibling pointers. A range finds the next leaves through the inner
+//!                 nodes, which are in memory, and requests several leaves at once
+//!                 ([`ByteTree::range`]). A split or merge writes one page less.
+//!             D2. The rule for underfull nodes is our own: a node that would fill less than a
+//!                 quarter of a page without prefix compression merges with a sibling, or takes
+//!                 entries from one.
+//!             D3. A prefix does not grow when keys are removed. It shrinks only when a key without
+//!                 it is inserted; the node is then rewritten.
+//!             D4. If an insertion at the end of a node overflows it, the split moves a quarter of
+//!                 the entries to the right. Ascending insertions thus leave nodes three quarters
+//!                 full instead of half full.
 #![forbid(unsafe_code)]
 
 mod apart;

@@ -22,8 +22,8 @@ pub struct Lost {
     pub height: u32,
     /// The first lost key; for a value, its key.
     pub from: Vec<u8>,
-    /// The first key after the lost ones; `None` if the loss extends to the end of the tree, and
-    /// for a value.
+    /// The first key after the lost ones; `None` for a value, and for a loss that extends to the
+    /// end of the tree.
     pub to: Option<Vec<u8>>,
 }
 
@@ -128,8 +128,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok(())
     }
 
-    /// Removes a part that [`ByteTree::lost`] found. Parts must be given up in the order in which
-    /// they were found. Pages that only the lost page referenced stay taken.
+    /// Removes a part that [`ByteTree::lost`] found. Parts must be removed in the order in which
+    /// they were found. Pages that only the lost page referenced stay allocated.
     ///
     /// # Errors
     /// The pages cannot be accessed, or are damaged.

@@ -60,7 +60,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok(part.rest)
     }
 
-    /// Lowers a node and everything below it. Returns the node's new page.
+    /// Moves a node and everything below it to lower pages. Returns the node's new page.
     fn lower_below(
         &mut self,
         at: Lpn,
@@ -119,7 +119,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok(is_changed)
     }
 
-    /// Lowers the pages of a leaf's large values, and those that list them.
+    /// Moves the pages of a leaf's large values, and those that list them, to lower pages.
     fn lower_values(
         &mut self,
         leaf: Lpn,
@@ -149,7 +149,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok(is_changed)
     }
 
-    /// Lowers the pages of a value that are listed by other pages.
+    /// Moves the pages of a value that other pages list to lower pages.
     fn lower_listed(
         &mut self,
         leaf: Lpn,
@@ -172,7 +172,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok(())
     }
 
-    /// Lowers a page without changing it. Returns its new number.
+    /// Copies an unchanged page to a lower number. Returns the new number.
     fn lower_copy(&mut self, at: Lpn, part: &mut Part<'_>) -> Result<Lpn, N::Error> {
         if at < part.end {
             return Ok(at);
@@ -187,8 +187,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok(to)
     }
 
-    /// A lower number for a page beyond the end, which is then freed; its own number if no lower
-    /// page is free.
+    /// Allocates a lower number for a page at or beyond the end, and frees the page. Returns its
+    /// own number if no lower page is free.
     fn lower_page(&mut self, at: Lpn, part: &Part<'_>) -> Result<Lpn, N::Error> {
         if at < part.end {
             return Ok(at);

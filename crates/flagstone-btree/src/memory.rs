@@ -4,7 +4,7 @@ use super::{ByteTree, Images, Nodes, Root, TreeError, damaged, write_empty};
 use flagstone::units::{Lpn, Nanos};
 use std::cell::RefCell;
 
-/// Pages in memory: the tree changes them; requests of a walk are recorded.
+/// Pages in memory. The tree changes them; the requests of a walk are recorded.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Memory {
     /// Bytes of a page.
@@ -12,7 +12,7 @@ pub(crate) struct Memory {
     pub(crate) pages: Vec<Vec<u8>>,
     pub(crate) free: Vec<Lpn>,
     asked: RefCell<Vec<Lpn>>,
-    /// A page that is returned without its last byte.
+    /// A page that is returned without its last byte, as damage.
     pub(crate) short: Option<Lpn>,
 }
 

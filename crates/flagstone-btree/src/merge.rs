@@ -123,8 +123,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok(Next::Behind(Some(between)))
     }
 
-    /// Where to cut a node and its sibling that do not fit one page, if the node is so sparse that
-    /// it should be filled.
+    /// Where to split a node and its sibling that together do not fit one page, if the node is so
+    /// sparse that it should be filled.
     fn takes(&self, all: &Apart, size: usize) -> Option<usize> {
         if 3 * size >= 2 * self.sizes.room {
             return None;

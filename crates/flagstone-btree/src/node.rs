@@ -242,7 +242,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The slot of a key, or the slot where it would be.
+    /// The slot of a key (`Ok`), or the slot where it would be inserted (`Err`).
     #[inline]
     pub(super) fn find(self, key: &[u8]) -> Result<usize, usize> {
         let key = self.behind(key)?;
@@ -267,7 +267,7 @@ impl<'a> Node<'a> {
         self.part(|other, slot| other < head || other == head && self.suffix(slot) <= key)
     }
 
-    /// Room for another entry with this key, not counting the prefix; 0 if the key lacks the
+    /// Space for another entry with this key, not counting the prefix; 0 if the key lacks the
     /// prefix.
     pub(super) fn room_for(self, key: &[u8]) -> usize {
         self.behind(key).map_or(0, |_| self.spare() + self.prefix)
@@ -360,7 +360,7 @@ pub(super) fn write_head(page: &mut [u8], kind: Kind, prefix: &[u8], first: Lpn)
     set(page, prefix_node_head::FIRST, first.index());
 }
 
-/// Inserts an entry with its full key. Returns whether there was room; `false` only if the node is
+/// Inserts an entry with its full key. Returns whether there was space; `false` only if the node is
 /// damaged.
 #[must_use]
 pub(super) fn insert(page: &mut [u8], slot: usize, key: &[u8], value: Value<'_>) -> bool {

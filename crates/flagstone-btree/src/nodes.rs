@@ -86,7 +86,7 @@ pub trait Nodes {
     /// never does.
     ///
     /// # Errors
-    /// `error`, if the tree cannot continue.
+    /// Returns `error` if the tree cannot continue.
     fn pass_over(&mut self, error: Self::Error) -> Result<(), Self::Error> {
         Err(error)
     }

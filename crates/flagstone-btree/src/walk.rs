@@ -429,8 +429,8 @@ impl<I: Images> Walk<I> {
 /// A key range of a tree: from the first key, and before the second or up to the end.
 pub type Gap = (Vec<u8>, Option<Vec<u8>>);
 
-/// A position between two entries of a tree, or at an unreadable part: then the path ends at the
-/// node that references that part.
+/// A position between two entries of a tree, or at an unreadable part. In the latter case the path
+/// ends at the node that references that part.
 #[derive(Debug, Clone)]
 pub struct Cursor<P> {
     path: Vec<Level<P>>,

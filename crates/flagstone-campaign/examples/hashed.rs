@@ -1,10 +1,10 @@
-//! What operations cost in pages: tables of both kinds, beside hash indexes.
+//! Measures the page accesses of operations on tables of both kinds, compared with hash indexes.
 //!
 //! `cargo run --release -p flagstone-campaign --example hashed -- [RECORDS]` loads records of an
 //! 8-byte key and an 8-byte value. Memory for pages is a tenth of the data. Then it counts the
 //! pages that searches read, and those that insertions of new keys read and write, with 1 and with
-//! 100 insertions in a durable commit. Keys are uniform. Marks and superblocks of a store count as
-//! pages written. A million records take a minute.
+//! 100 insertions in a durable commit. Keys are uniform. Block marks and superblocks of a store
+//! count as pages written. A million records take a minute.
 
 use flagstone::units::{Lpn, Nanos};
 use flagstone_index::{BackingError, BackingStore, Index, IndexKind, MemStore, Settings};
@@ -25,7 +25,7 @@ const SEARCHES: u64 = 20_000;
 const COMMITS: [(u64, u64); 2] = [(2_000, 1), (200, 100)];
 const ZERO: Nanos = Nanos::ZERO;
 
-/// The key of a record: numbers that look like chance, no two alike.
+/// The key of a record: a pseudo-random number, unique for each `number`.
 fn key(number: u64) -> u64 {
     let mut word = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -47,7 +47,7 @@ impl Counts {
     }
 }
 
-/// A medium in memory that counts.
+/// A medium in memory that counts bytes.
 struct Counted(Arc<Memory>, Counts);
 
 impl Medium for Counted {
@@ -74,7 +74,7 @@ impl Medium for Counted {
     }
 }
 
-/// Pages in memory that count, for an index.
+/// Index pages in memory that count accesses.
 struct Pages(MemStore, Rc<Cell<(u64, u64)>>);
 
 impl BackingStore for Pages {
@@ -107,7 +107,7 @@ impl BackingStore for Pages {
     }
 }
 
-/// Something that is measured.
+/// A table or index under measurement.
 trait Subject {
     fn get(&mut self, key: u64) -> Answer<bool>;
     /// Inserts keys and makes them durable together.

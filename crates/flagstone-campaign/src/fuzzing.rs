@@ -1,9 +1,9 @@
-//! Entry point of a fuzz target, as in `flagstone_lab::fuzzing`: the ids of runs.
+//! Entry point of a fuzz target, as in `flagstone_lab::fuzzing`: parses run ids.
 
 use crate::campaign::RunId;
 use crate::stores;
 
-/// A run id of a device or of a store, which must survive a round trip.
+/// Parses a run id of a device or of a store. It must survive a round trip.
 pub fn run_id(bytes: &[u8]) -> bool {
     let Ok(word) = std::str::from_utf8(bytes) else {
         return false;

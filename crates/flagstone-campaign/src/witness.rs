@@ -1,5 +1,5 @@
-//! A history on a device that is determined by its seed: what a machine had committed before it
-//! lost its power can be verified later without any log.
+//! A history on a device that is determined by its seed, so that the commits of a machine before a
+//! power loss can be verified later without any log.
 //!
 //! Commit `n` writes a few pages drawn from the seed and `n`, and `n` itself to page 0. After a
 //! restart, page 0 tells the number of commits, and repeating the draws tells the required contents
@@ -26,7 +26,7 @@ pub struct Witness {
     pub roll_back_every: u64,
 }
 
-/// Wrong contents of a device.
+/// The difference between a device's contents and the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contradiction(pub String);
 
@@ -85,16 +85,17 @@ impl Witness {
         match bytes == self.bytes_of(n, 0, page_bytes) {
             true => Ok(Ok(n)),
             false => contradiction(
-                "page 0 is none of this history: use the seed, the span and the pages of the load",
+                "page 0 was not written by this history: use the same --seed, --span and --pages \
+                 as for `load`",
             ),
         }
     }
 
-    /// Continues with further commits, and calls `acknowledge` with the number of each when it is
-    /// durable. Returns the number of the last one.
+    /// Makes further commits, and calls `acknowledge` with the number of each when it is durable.
+    /// Returns the number of the last one.
     ///
     /// # Errors
-    /// The device holds another history, refuses, or cannot continue.
+    /// The device holds another history, refuses a request, or cannot continue.
     pub fn load(
         &self,
         device: &mut Device,

@@ -55,8 +55,8 @@ pub fn main() -> ExitCode {
     command(cli.command).unwrap_or_else(Failure::report)
 }
 
-/// Runs one command. `arguments` do not include the name of the program. For
-/// [`flagstone_terminal::inside`].
+/// Runs one command. `arguments` do not include the name of the program. Used inside other programs
+/// ([`flagstone_terminal::inside`]).
 ///
 /// # Errors
 /// The arguments are invalid, or the command ends with exit code 2.

@@ -9,13 +9,13 @@ use flagstone::ftl::{Cause, Ftl};
 use flagstone::nand::Flash;
 use flagstone::units::{Lpn, Nanos, TxId};
 
-/// How a page of the pool is written.
+/// How a page of the pool is written to the device.
 pub(super) enum As {
     /// In this device transaction.
     In(TxId),
-    /// Outside of transactions: valid once it is on flash.
+    /// Outside of transactions: valid as soon as it is on flash.
     Apart,
-    /// As a page version with these pending records.
+    /// As a page version that lists these pending records.
     Listing(Vec<Pending>),
 }
 
@@ -33,20 +33,20 @@ macro_rules! either {
     };
 }
 
-/// A device.
+/// A device below the host.
 pub(super) enum Below {
-    /// Its transactions own pages.
+    /// Transactions own pages.
     Pages {
         device: Box<Device>,
         /// A device transaction for pages that no host transaction owns. Its commit waits for these
         /// pages.
         apart: Option<TxId>,
     },
-    /// Its transactions share pages.
+    /// Transactions share pages.
     Records {
         device: Box<RecordDevice>,
-        /// The log's master page while transactions are in doubt: until they are resolved the
-        /// device accepts no pages.
+        /// The log's master page, held back while transactions are in doubt: the device accepts no
+        /// pages until they are resolved.
         held: Option<(Lpn, Vec<u8>)>,
         in_doubt: bool,
         /// When all pages written so far are durable and all flags are set.
@@ -150,7 +150,7 @@ impl Below {
         }
     }
 
-    /// Waits until written pages are durable, unless their own commit waits for that.
+    /// Waits until written pages are durable, unless their own commit does so.
     pub(super) fn wait_for_pages(&mut self, now: Nanos) -> Result<Nanos, HostError> {
         match self {
             Below::Pages { device, apart } => {

@@ -18,7 +18,7 @@ pub enum Stack {
     Wal,
     /// Commit-based flags for records: no force, a redo log, pages that transactions share.
     CfcEx,
-    /// The same with abort-based flags.
+    /// Like `CfcEx`, with abort-based flags.
     AfcEx,
 }
 
@@ -147,8 +147,8 @@ pub struct HostConfig {
 }
 
 mistakes! {
-    /// Deliberate mistakes of a database in tests and campaigns: each control must find a
-    /// violation.
+    /// Deliberate mistakes of a database, made in tests and campaigns. Each is a control that must
+    /// find a violation.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Mistake {
         /// A page is written before the log records of its changes are durable.
@@ -157,30 +157,32 @@ mistakes! {
         EarlyAcknowledgement: "early-acknowledgement",
         /// Compensation records are undone like others.
         UndoCompensation: "compensation-undone",
-        /// A restart does not undo.
+        /// A restart does not undo losers.
         NoUndo: "losers-stay",
         /// Flags are set before the log that the commit needs is durable.
         FlagsBeforeLog: "flags-before-log",
-        /// A committed record that is only in the buffer is forgotten when it is written again.
+        /// A committed record that is only in the buffer is lost when the record is changed again.
         NoBeforeImage: "no-before-image",
-        /// A restart redoes changes that a newer copy already has.
+        /// A restart redoes changes although flash has a newer copy.
         RedoAll: "redo-all",
-        /// A restart continues the log at its end, without a gap.
+        /// A restart continues the log at its end, without leaving a gap of LSNs.
         NoGap: "no-gap",
-        /// A checkpoint counts before the changes that it leaves out are durable.
+        /// A checkpoint becomes valid before the changes that it omits are durable.
         EarlyCheckpoint: "early-checkpoint",
-        /// `cfc-ex`, `afc-ex`: of a version only the records count that were once pending in it.
+        /// `cfc-ex`, `afc-ex`: of a page version, only the records count that were once pending in
+        /// it.
         PendingOnly: "pending-only",
-        /// `cfc-ex`, `afc-ex`: a collection does not hand on the flag that a transaction needs.
+        /// `cfc-ex`, `afc-ex`: garbage collection loses a flag that a transaction needs, instead of
+        /// moving it.
         FlagLost: "flag-lost",
-        /// `cfc-ex`: it hands no flag on where any page of the transaction is dead.
+        /// `cfc-ex`: garbage collection moves no flag if any page of the transaction is dead.
         OneDeath: "one-death",
-        /// `cfc-ex`, `afc-ex`: an erase does not wait for the flags that are set elsewhere in place
-        /// of those that it destroys.
+        /// `cfc-ex`, `afc-ex`: an erase does not wait until the flags that replace the destroyed
+        /// ones are set.
         FlagInFlight: "flag-in-flight",
-        /// `cfc-ex`, `afc-ex`: flags that a cut has torn stay where they are.
+        /// `cfc-ex`, `afc-ex`: flags torn by a power cut are not moved.
         TornFlagStays: "torn-flag-stays",
-        /// `cfc-ex`, `afc-ex`: a page waits for the newest commit in it, not for all.
+        /// `cfc-ex`, `afc-ex`: a page waits only for the newest commit in it, not for all.
         NewestCommit: "newest-commit",
     }
 }

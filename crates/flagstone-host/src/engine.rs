@@ -15,7 +15,7 @@ use flagstone::page::Page;
 use flagstone::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeSet;
 
-/// A slot for a live transaction on the device.
+/// The lock resource that represents a slot for a live transaction on the device.
 pub(super) const PLACE: Resource = Resource::Device;
 
 /// A device, the host's memory, and the manager that decides what is moved between them.
@@ -23,7 +23,7 @@ pub(super) struct Engine {
     pub(super) memory: Memory,
     pub(super) device: Below,
     manager: Box<dyn Manager>,
-    /// When transactions that have ended release their locks.
+    /// Ended transactions, with the instant at which they release their locks.
     pub(super) endings: BTreeSet<(Nanos, TxId)>,
     pub(super) woken: Vec<TxId>,
     pub(super) stats: HostStats,
@@ -269,7 +269,8 @@ impl Engine {
         let step = match self.manager.commit(&mut self.memory, now, tx)? {
             Commit::Refused(step) => return Ok(step),
             Commit::Nothing => {
-                // It may have begun on the device for a page that then could not be written.
+                // The transaction may have begun on the device for a page that then could not be
+                // written.
                 if let Some(on_device) = self.manager.on_device(tx) {
                     self.device.abort(now, on_device)?;
                 }
@@ -293,7 +294,8 @@ impl Engine {
         })
     }
 
-    /// Returns when the commit is durable; `None` if it waits for its group on the device.
+    /// Commits with these steps. Returns when the commit is durable; `None` if it waits for its
+    /// group on the device.
     fn commit_by(
         &mut self,
         now: Nanos,
@@ -342,8 +344,8 @@ impl Engine {
         self.manager.group_written(done)
     }
 
-    /// Commits that waited for their group, each with its instant. The group is written if its time
-    /// is up, or with `flush`.
+    /// The commits that waited for their group and are now durable, each with its instant. Writes
+    /// the group if its time is up, or if `flush` is set.
     pub(super) fn acknowledged(
         &mut self,
         now: Nanos,

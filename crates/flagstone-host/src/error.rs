@@ -42,7 +42,7 @@ pub enum HostError {
         /// Number of log pages.
         pages: u32,
     },
-    /// No page in the pool can be written out, and no transaction can be aborted for a frame.
+    /// No page of the pool can be written out, and aborting a transaction would free no frame.
     PoolFull {
         /// Number of frames in the pool.
         frames: usize,

@@ -50,8 +50,8 @@ pub(super) const INFO: ManagerInfo = ManagerInfo {
 const FLUSH_ABORTED: Setting = Setting {
     name: "flush_aborted",
     default: "false",
-    what: "whether a transaction that is rolled back or restarted first writes out all pages that \
-           it has changed, as far as `steal` allows that, as a pool would that writes pages soon",
+    what: "whether a transaction that is rolled back or restarted first writes all its changed \
+           pages, as far as `steal` allows; like a buffer pool that writes pages early",
 };
 
 /// Maximum number of pages that are kept because they were changed again.
@@ -78,7 +78,8 @@ struct Force {
     flushes_aborted: bool,
     /// Whether the device takes each page once per transaction.
     takes_once: bool,
-    /// Pages that stay in the pool until commit, since they were changed again after a write-out.
+    /// Pages that stay in the pool until commit because they were changed again after being written
+    /// out.
     kept: FxHashSet<Lpn>,
 }
 
@@ -127,7 +128,7 @@ impl Force {
         step.map_or(Admission::Enters, Admission::Refused)
     }
 
-    /// Ends a transaction on the device.
+    /// Ends a transaction on the device. Returns its changed pages.
     fn leave(&mut self, tx: TxId) -> Vec<Lpn> {
         let ended = self.txs.remove(&tx).unwrap_or_default();
         if let Some(inner) = ended.inner {
@@ -203,7 +204,7 @@ impl Manager for Force {
     fn admit(&mut self, memory: &mut Memory, tx: TxId, rid: Rid) -> Admission {
         let inner = self.on_device(tx);
         if self.takes_once && inner.is_some() && self.writers.get(&rid.page) == inner.as_ref() {
-            // D2
+            // D2: bounds the memory for kept pages.
             if self.kept.len() == KEPT {
                 self.kept.clear();
             }

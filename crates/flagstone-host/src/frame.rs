@@ -20,7 +20,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Marks the page as changed since `since`, unless it is marked with an earlier change.
+    /// Marks the page as changed since the LSN `since`, unless it has an earlier mark.
     pub(super) fn touch(&mut self, since: Lsn) {
         if self.changed == 0 || since < self.changed {
             self.changed = since;

@@ -106,13 +106,13 @@ pub struct Rid {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Why {
-    /// It is the youngest transaction of a deadlock cycle.
+    /// The transaction is the youngest of a deadlock cycle.
     Deadlock,
-    /// No frame can be emptied: dirty pages of live transactions fill the pool. It is the youngest
-    /// of these transactions.
+    /// No frame can be emptied: dirty pages of live transactions fill the pool. The transaction is
+    /// the youngest of these.
     PoolExhausted,
-    /// It changes a page that was already written out for it, and the device takes each page once
-    /// per transaction.
+    /// The transaction changes a page that was already written out for it, and the device accepts
+    /// each page once per transaction.
     WrittenOut,
     /// The log is full, and its oldest needed record belongs to this transaction.
     LogFull,
@@ -511,7 +511,7 @@ impl Host {
     /// Checks the invariants of the device and the pool, in tests and campaigns.
     ///
     /// # Errors
-    /// Says which one does not hold.
+    /// Describes the violated invariant.
     pub fn verify(&self) -> Result<(), String> {
         self.engine.check()
     }

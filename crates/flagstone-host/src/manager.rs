@@ -32,8 +32,7 @@ pub(super) struct Memory {
     pub(super) config: HostConfig,
     pub(super) last_tx: TxId,
     pub(super) page_bytes: usize,
-    /// The instant of the last call. Instants of calls never decrease. Calls wait for later
-    /// instants.
+    /// The instant of the last call. It never decreases.
     pub(super) clock: Nanos,
 }
 
@@ -103,9 +102,9 @@ pub(super) struct WriteBack {
 /// Whether the log has room for a change.
 pub(super) enum Room {
     Enough,
-    /// Nothing would be changed.
+    /// No space is needed: nothing would be changed.
     Unneeded,
-    /// After the waiting group of commits is written. Then the manager is asked again.
+    /// After the waiting group of commits is written. Then ask the manager again.
     AfterGroup,
     /// After a checkpoint that writes all pages out.
     AfterCheckpoint,
@@ -263,17 +262,18 @@ pub(super) trait Manager {
     }
 
     /// When the member that joined the group last is durable. [`Manager::told`] then does not
-    /// report it.
+    /// report that member.
     fn told_last(&mut self) -> Nanos {
         unreachable!("only a manager with groups answers `WithGroup`")
     }
 
-    /// Members of written groups, each with its instant, since the last call.
+    /// Transactions of groups that became durable since the last call, each with the instant at
+    /// which it was durable.
     fn told(&mut self) -> Vec<(TxId, Nanos)> {
         Vec::new()
     }
 
-    /// When the group must be written, or asked for.
+    /// When the group must be written, or its members be reported.
     fn deadline(&self) -> Option<Nanos> {
         None
     }

@@ -1,5 +1,5 @@
-//! A small host with restarts: the fixture of all host tests. It is no crash harness: interleaved
-//! clients, random cuts and an oracle are in the lab's campaigns.
+//! A small host with restarts: the fixture of all host tests. Interleaved clients, random cuts and
+//! an oracle are in the lab's campaigns.
 
 use super::{Host, HostConfig, HostError, Rid, Stack, Step};
 use flagstone::commit::{DeviceError, Options};
@@ -171,7 +171,8 @@ impl SmallHost {
         self.now = self.host().abort(now, tx).expect("it rolls back");
     }
 
-    /// All records, read in a transaction. Repeated after a restart if the power fails meanwhile.
+    /// Returns all records, read in a transaction. Repeats the reads after a restart if the power
+    /// fails meanwhile.
     pub(super) fn contents(&mut self) -> BTreeMap<Rid, Vec<u8>> {
         loop {
             match self.try_contents() {

@@ -83,7 +83,7 @@ pub(super) struct Buckets {
     pub(super) overflow: u64,
     /// Overflow pages available for reuse while buckets are rewritten.
     spare: Vec<Lpn>,
-    /// Records inserted into a bucket without room.
+    /// Records that were inserted into a full bucket.
     pub(super) overflow_taken: u64,
 }
 
@@ -187,8 +187,8 @@ impl Buckets {
         Ok((Lookup { record, room, last }, now))
     }
 
-    /// Sets the value of a key: where it was found, or where there is room, or in a new overflow
-    /// page after the last one.
+    /// Sets the value of a key: in its record if it was found, or in the first page with space, or
+    /// in a new overflow page at the end of the list.
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -221,7 +221,7 @@ impl Buckets {
         Ok(now)
     }
 
-    /// Removes a record; an emptied overflow page is unlinked.
+    /// Removes a record. Unlinks an overflow page that becomes empty.
     pub(super) fn remove(&mut self, now: Nanos, at: Lpn, slot: usize) -> Result<Nanos> {
         let shape = self.shape;
         let Some(records) = self.records.checked_sub(1) else {
@@ -412,7 +412,7 @@ impl Buckets {
         self.space.check(used)
     }
 
-    /// Whether the records do not exceed `most`, the number that the load factor allows.
+    /// Checks that there are not more records than `most`, the number that the load factor allows.
     pub(super) fn check_load(&self, load_factor: f64, most: u64) -> Result<(), String> {
         // Except on tiny pages, a bucket makes room for more than the record that requested it.
         let step = load_factor * self.shape.capacity() as f64;

@@ -300,7 +300,7 @@ impl Cache {
         Ok(done)
     }
 
-    /// Changes the number of frames, at least two. Remaining pages are handed to a fresh policy, as
+    /// Changes the number of frames, at least two. Remaining pages are passed to a new policy, as
     /// if each had been read once.
     pub(crate) fn resize(&mut self, mut now: Nanos, frames: usize) -> Result<Nanos, BackingError> {
         let frames = frames.max(2);

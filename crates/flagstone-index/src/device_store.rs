@@ -63,7 +63,7 @@ impl DeviceStore {
         if let Some(done) = self.device.commit(done, tx)? {
             return Ok(done);
         }
-        // One transaction at a time: no other will join the group.
+        // There is one transaction at a time, so no other will join the group.
         let ended = self.device.acknowledged(done, true)?;
         let mine = ended.iter().find(|(other, _)| *other == tx);
         Ok(mine.expect("a flush ends every commit that waits").1)

@@ -24,13 +24,13 @@ use flagstone::units::{Lpn, Nanos};
 
 pub(super) const INFO: IndexInfo = IndexInfo {
     name: "extendible",
-    idea: "a directory in memory that doubles, buckets that split one at a time",
+    idea: "an in-memory directory that doubles; buckets split one at a time",
     paper: "[Extendible]",
     ordered: false,
     buffers: false,
     settings: settings! {
         depth_max: "24",
-            "bits of the hash that the directory uses at most, 1 to 30; beyond, buckets overflow";
+            "maximum number of hash bits of the directory, 1 to 30; beyond it, buckets overflow";
     },
     tiny: &[("depth_max", "4")],
     costs: ["1 read", "1 read, 1 program", "2 programs"],
@@ -107,7 +107,7 @@ impl Extendible {
         self.directory[(hash(key) & ((1 << self.depth) - 1)) as usize]
     }
 
-    /// The place of a key, or where it would be.
+    /// The place of a key, or the place where it would be inserted.
     fn seek(&mut self, now: Nanos, key: Key) -> Result<(Seat, Nanos)> {
         let (shape, first, used) = (self.shape, self.bucket(key), self.space.used());
         let list = (&mut self.cache, shape);

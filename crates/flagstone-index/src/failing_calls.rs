@@ -1,5 +1,5 @@
-//! Recoverable indexes on a store that fails or is full: committed data stays readable, rolling
-//! back always works, and deletions make room again.
+//! Tests recoverable indexes on a store that fails or is full: committed data stays readable, a
+//! rollback always works, and deletions free space again.
 
 use super::model::{Call, asking};
 use super::store::{BackingError, BackingStore};
@@ -14,7 +14,7 @@ use std::rc::Rc;
 /// Selects the call of the store that fails.
 #[derive(Default)]
 struct Plan {
-    /// Number of calls before it; negative after it has failed.
+    /// Number of calls before the failing one; negative after it has failed.
     left: Cell<i64>,
     /// A failing commit takes effect nevertheless: the mistake that the test must find.
     lies: Cell<bool>,
@@ -112,7 +112,7 @@ impl History {
         Ok(())
     }
 
-    /// A transaction that deletes a key, if there is room for that.
+    /// Runs a transaction that deletes a key, if there is space for it.
     fn delete(&mut self, key: Key) {
         let mut all = || {
             let now = self.index.begin(self.now)?;

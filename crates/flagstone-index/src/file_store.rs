@@ -63,7 +63,8 @@ pub enum OpenError {
     },
     /// The file system does not support direct I/O.
     #[error(
-        "{path}: its file system takes no direct I/O: put the file elsewhere, or switch direct I/O off"
+        "{path}: the file system does not support direct I/O: put the file elsewhere, or disable \
+         direct I/O (--buffered)"
     )]
     NotDirect {
         /// The file.

@@ -34,19 +34,20 @@ use flagstone::units::Nanos;
 
 pub(super) const INFO: IndexInfo = IndexInfo {
     name: "lazy-split",
-    idea: "buckets are appended empty, the old ones split later, all at once",
+    idea: "empty buckets are appended; the old buckets split later, all at once",
     paper: "[LazySplit]",
     ordered: false,
     buffers: false,
     settings: settings! {
         load_factor: "0.75",
-            "records for each place in a bucket page, beyond which one is appended, 0.1 to 4";
+            "load factor above which a bucket is appended, 0.1 to 4: records per slot of the \
+             bucket pages";
     },
     tiny: &[],
     costs: [
-        "1 to 3 reads, 1 for each overflow page passed",
-        "1 to 3 reads, 1 for each overflow page, 1 program",
-        "all pages read and programmed, at 4 times the buckets",
+        "1 to 3 reads, and 1 per overflow page passed",
+        "1 to 3 reads, 1 per overflow page, 1 program",
+        "all pages are read and programmed each time the buckets quadruple",
     ],
 };
 
@@ -113,7 +114,7 @@ impl LazySplit {
         self.most = (places * self.load_factor) as u64;
     }
 
-    /// Searches a key's list up to the first bucket that has it or, with `room`, that has room. If
+    /// Searches a key's list up to the first bucket that has the key or, with `room`, has space. If
     /// there is neither, the result ends with the newest bucket's last page.
     #[inline]
     fn seek(&mut self, now: Nanos, key: Key, room: bool) -> Result<(Lookup, Nanos)> {

@@ -1,4 +1,4 @@
-//! Indexes from the key of a record to its place, stored in pages on flash.
+//! Indexes from keys of records to their addresses, stored in pages on flash.
 //!
 //! An index keeps its pages in a [`BackingStore`]: on the simulated device, in the host's
 //! transactions, or in a file. A cache keeps some of the pages in memory. An index is a state
@@ -167,7 +167,7 @@ pub struct IndexStats {
     pub coarse_pages: u64,
     /// Key comparisons: a machine-independent measure of processor time.
     pub comparisons: u64,
-    /// Accesses to pages and evictions.
+    /// Page accesses and evictions.
     pub pool: PoolStats,
 }
 
@@ -284,14 +284,14 @@ impl From<BackingError> for IndexError {
 /// The value of each key is then at least as new as the last [`Index::flush`]. Between calls of
 /// `settle` the pages may be inconsistent.
 pub trait Index {
-    /// The description of this index.
+    /// The static description of this index.
     fn info(&self) -> &'static IndexInfo;
 
-    /// Sets the value of a key, whether it had one or not. Complete at the returned instant, but
+    /// Sets the value of a key, whether or not it had one. Complete at the returned instant, but
     /// durable only after a flush.
     ///
     /// # Errors
-    /// There is no room, or the store cannot continue.
+    /// The store has no space, or cannot continue.
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos>;
 
     /// Fills an empty index with pairs, sorted by distinct keys. Trees pack them into full nodes,

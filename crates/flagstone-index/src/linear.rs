@@ -27,20 +27,21 @@ use flagstone::units::Nanos;
 
 pub(super) const INFO: IndexInfo = IndexInfo {
     name: "linear",
-    idea: "buckets split in turn as records come, overflow pages until then",
+    idea: "buckets split in a fixed order as the index grows, and have overflow pages until then",
     paper: "[LinearHashing]",
     ordered: false,
     buffers: false,
     settings: settings! {
         load_factor: "0.75",
-            "records for each place in a bucket page, beyond which a bucket splits, 0.1 to 4";
+            "load factor above which a bucket splits, 0.1 to 4: records per slot of the bucket \
+             pages";
         contract_below: "0.5",
-            "the same, below which the last split is taken back, 0 (never) to load_factor";
+            "load factor below which the last split is undone, 0 (never) to load_factor";
     },
     tiny: &[],
     costs: [
-        "1 read, 1 for each overflow page passed",
-        "1 read, 1 for each overflow page, 1 program",
+        "1 read, and 1 per overflow page passed",
+        "1 read, 1 per overflow page, 1 program",
         "reads of a list, 2 programs",
     ],
 };
@@ -165,7 +166,7 @@ impl Index for Linear {
             return Ok(now);
         };
         let now = self.buckets.remove(now, at, slot)?;
-        // On a full store this waits until a deletion frees a page for the move.
+        // On a full store this is deferred until a deletion frees a page for the move.
         if self.buckets.records < self.least && self.buckets.has_room() {
             return self.contract(now);
         }

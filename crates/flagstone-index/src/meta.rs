@@ -136,7 +136,7 @@ impl Meta {
             if bytes.len() <= self.pages.len() * room {
                 break;
             }
-            // Taking a free page shortens the list of free pages itself, so prefer a fresh one.
+            // Taking a free page shortens the stored list of free pages, so prefer a fresh page.
             self.pages
                 .push(space.take_run(1).or_else(|_| space.take())?);
         }

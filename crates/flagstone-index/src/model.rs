@@ -138,7 +138,7 @@ impl History {
     }
 }
 
-/// An index, and a map with the same pairs. Errors describe differences.
+/// An index, and a map with the same pairs. Errors describe differences between the two.
 pub(super) struct Mirrored {
     kind: IndexKind,
     settings: Settings,
@@ -187,7 +187,7 @@ impl Mirrored {
         Ok(())
     }
 
-    /// Looks a key up in both.
+    /// Looks up a key in both and compares the results.
     pub(super) fn get(&mut self, key: Key) -> Result<(), String> {
         let (found, now) = self.index.get(self.now, key).map_err(said)?;
         self.now = now;
@@ -198,7 +198,7 @@ impl Mirrored {
         Ok(())
     }
 
-    /// Compares a range, which is appended to what was found before.
+    /// Compares a range of both. Found pairs are appended to those found before.
     pub(super) fn range(&mut self, from: Key, to: Key) -> Result<(), String> {
         let (mut found, mut wanted) = (vec![(7, 7)], vec![(7, 7)]);
         self.now = self
@@ -224,7 +224,7 @@ impl Mirrored {
         }
     }
 
-    /// The same index, reopened from the pages that a flush has left.
+    /// The same index, reopened from its pages after a flush.
     pub(super) fn reopen(mut self) -> Result<Mirrored, String> {
         let now = self.index.flush(self.now).map_err(said)?;
         self.index.check()?;
@@ -246,7 +246,8 @@ pub(super) enum Call {
     Abort,
 }
 
-/// A store that consults a test before each call: a call that the test refuses is not executed.
+/// A store that asks a callback before each call. A call for which the callback returns an error is
+/// not executed.
 pub(super) struct Asking<S, F> {
     pub(super) store: S,
     pub(super) ask: F,
@@ -300,7 +301,7 @@ where
     }
 }
 
-/// A blank transactional device with `pages` logical pages that consults a test.
+/// A blank transactional device with `pages` logical pages. Asks a callback before each call.
 pub(super) fn asking<F>(pages: u32, ask: F) -> Box<dyn BackingStore>
 where
     F: FnMut(&mut DeviceStore, Nanos, Call) -> Result<(), BackingError> + 'static,

@@ -27,7 +27,7 @@ use flagstone::mistakes::{Mistaken, mistakes};
 use flagstone::units::{Lpn, Nanos};
 
 mistakes! {
-    /// A rule of transactions that is omitted on purpose: campaigns must find a violation.
+    /// A rule of transactions that is omitted on purpose; campaigns must find a violation.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Mistake {
         /// A commit keeps operations in the journal although their replay may lack room.
@@ -141,7 +141,7 @@ impl BackingStore for Behind {
 pub struct Recoverable {
     kind: IndexKind,
     settings: Settings,
-    /// `None` while it is reopened, or if that failed.
+    /// The index; `None` while it is being reopened, or if that failed.
     index: Option<Box<dyn Index>>,
     journal: Option<Journal>,
     live: bool,
@@ -202,7 +202,7 @@ impl Recoverable {
         Ok(now)
     }
 
-    /// Whether the index is open. Not after a rollback in which the store failed.
+    /// Whether the index is open. `false` after a rollback in which the store failed.
     pub fn is_open(&self) -> bool {
         self.index.is_some()
     }
@@ -302,7 +302,7 @@ impl Recoverable {
             Ok(_) => {}
             Err(IndexError::Store(error)) if error.is_power_loss() => {}
             Err(_) => {
-                // If that fails too, the next request returns the error.
+                // If the rollback fails too, the next request returns the error.
                 let _ = self.abort(now);
             }
         }
@@ -355,16 +355,16 @@ impl Recoverable {
     fn start_anew(&mut self, now: Nanos) -> Result<Nanos> {
         let mut store = self.take_store();
         let now = store.abort(now)?;
-        // Reading may write pages out to make room: these need a transaction too.
+        // Reading may write pages out to free frames, which needs a transaction too.
         let now = store.begin(now)?;
         let now = self.start(store, now)?;
         let now = self.settle(now)?;
         Ok(self.index().store().commit(now)?)
     }
 
-    /// Settles. A restart must find room to replay the journal. If there may be too little, the
-    /// index is flushed while its buffers have all operations, which empties the journal. If the
-    /// flush finds no room, this transaction fails.
+    /// Settles. A restart must find space to replay the journal. If there may be too little,
+    /// flushes the index while its buffers have all operations, which empties the journal. If the
+    /// flush finds no space, this transaction fails.
     fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         let index = self.index.as_mut().expect("it is open");
         match &mut self.journal {

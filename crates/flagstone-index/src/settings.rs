@@ -7,9 +7,9 @@ use flagstone_host::buffer::PolicyKind;
 /// Settings common to all indexes.
 pub const COMMON: &[Setting] = settings! {
     memory: "1048576",
-        "bytes of memory for pages, and for the index's own buffers where it has any";
+        "bytes of memory for pages and for the index's own buffers";
     value_bytes: "8", "bytes of a value, 1 to 8; a key has 8";
-    buffer: "lru", "which page leaves the memory: lru, cflru, cfdc, fd-buffer or clock";
+    buffer: "lru", "eviction policy: lru, cflru, cfdc, fd-buffer or clock";
 };
 
 configurable!(IndexInfo, COMMON);

@@ -22,7 +22,7 @@ pub(super) const LAYOUTS: &[Layout] = &[space_head::RECORD];
 pub(super) struct Space {
     next: u32,
     pages: u32,
-    /// The last freed page is taken first.
+    /// Free pages below `next`. The last freed page is allocated first.
     free: Vec<Lpn>,
 }
 

@@ -167,7 +167,7 @@ pub trait BackingStore {
     /// Checks the invariants of the layers below, in tests and campaigns.
     ///
     /// # Errors
-    /// Says which one does not hold.
+    /// Describes the violated invariant.
     fn verify(&self) -> Result<(), String> {
         Ok(())
     }

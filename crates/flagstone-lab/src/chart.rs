@@ -53,7 +53,7 @@ pub fn marker(series: usize) -> MarkerShape {
 /// The vertical scale of a chart.
 #[derive(Debug, Clone, Copy)]
 pub enum Height {
-    /// Automatic.
+    /// Automatic, from the data.
     AsTheyAre,
     /// From 0 to a little above this value, so that the highest point is fully visible.
     UpTo(f64),
@@ -64,11 +64,11 @@ pub enum Height {
 /// Title, axes and legend of a chart.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    /// Above the chart.
+    /// Text above the chart.
     pub title: &'a str,
-    /// Below the horizontal axis.
+    /// Label below the horizontal axis.
     pub x: &'a str,
-    /// Beside the vertical axis.
+    /// Label next to the vertical axis.
     pub y: &'a str,
     /// Width and height in pixels.
     pub size: (u32, u32),
@@ -76,8 +76,8 @@ pub struct Frame<'a> {
     pub height: Height,
 }
 
-/// The points of a series with a line through them. `above` is the number of series drawn over this
-/// one; the more, the larger its points, so that they stay visible.
+/// A series as points with a line through them. `above` is the number of series drawn over this
+/// one. Its points are larger the more there are, so that they stay visible.
 pub fn series(points: Vec<(f64, f64)>, place: usize, above: usize) -> [Plot; 2] {
     let behind = above.min(6) as f64;
     let line = LinePlot::new()

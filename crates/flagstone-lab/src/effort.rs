@@ -1,5 +1,5 @@
-//! Progress of long work: how much is done, and how much is planned. Counted in host pages, which
-//! take most of the time, not in runs, a few of which take almost all of it.
+//! Progress of long work: how much is done, and how much is planned. It is counted in host pages,
+//! which take most of the time, not in runs, a few of which take almost all of it.
 //!
 //! The caller states the cost of each run ([`Effort::within`]); the lab's loops call [`did`] as
 //! they proceed. A loop that learns how much is left reports that ([`left`]). Planned work of a
@@ -79,8 +79,8 @@ impl fmt::Debug for Effort {
 }
 
 impl Effort {
-    /// Progress of work without a plan yet. `told` is called from time to time during the work, on
-    /// any of its threads.
+    /// Progress of work without a plan yet. `told` is called periodically during the work, on any
+    /// of its threads.
     pub fn new(told: impl Fn(&Effort) + Send + Sync + 'static) -> Effort {
         Effort(Arc::new(Whole {
             planned: AtomicU64::new(0),
@@ -164,7 +164,7 @@ impl Effort {
         let mut more = 0;
         if let Some(part) = self.parts().iter_mut().find(|part| part.number == number) {
             part.done += pages;
-            // It takes more than planned.
+            // The part takes more than planned.
             more = part.done.saturating_sub(part.planned);
             part.planned += more;
         }

@@ -1,4 +1,4 @@
-//! Entry points of fuzz targets: each function passes bytes to a parser of files or words that
+//! Entry points of fuzz targets. Each function passes bytes to a parser of files or arguments that
 //! users write, and returns whether they were accepted. None may panic on any input. The targets
 //! are in `fuzz/`; a test of `flagstone-papers` runs the same functions on seeded damage.
 
@@ -17,10 +17,10 @@ use flagstone_host::fuzzing::sample;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// Converts a text into a trace.
+/// Imports a text as a trace.
 type Import = fn(&[u8]) -> Result<Trace, ImportError>;
 
-/// Every importer; fio's once per meaning of its waits.
+/// Every importer. That of fio occurs once for each interpretation of `wait` lines.
 const IMPORTS: [(&str, Import); 7] = [
     ("waldump", |text| {
         Ok(waldump::import(text, &waldump::WalOptions::default())?.0)
@@ -67,7 +67,7 @@ const IMPORTS: [(&str, Import); 7] = [
     }),
 ];
 
-/// A text for the importer selected by the first byte. A resulting trace must be valid.
+/// Passes a text to the importer selected by the first byte. A resulting trace must be valid.
 pub fn trace(bytes: &[u8]) -> bool {
     let Some((&which, text)) = bytes.split_first() else {
         return false;
@@ -87,14 +87,14 @@ pub fn trace(bytes: &[u8]) -> bool {
     }
 }
 
-/// A trace file (Parquet).
+/// Parses a trace file (Parquet).
 pub fn trace_file(bytes: &[u8]) -> bool {
     let mut draft = tempfile::NamedTempFile::new().expect("a temporary file");
     draft.write_all(bytes).expect("there is room");
     file::read(draft.path()).is_ok()
 }
 
-/// A device file (TOML), which must survive a round trip.
+/// Parses a device file (TOML). It must survive a round trip.
 pub fn device_file(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
@@ -109,7 +109,7 @@ pub fn device_file(bytes: &[u8]) -> bool {
     true
 }
 
-/// The image of a device: the device of [`sample`] under plain, as written by `device fill`.
+/// Loads the image of a device: that of [`sample`] under plain, as written by `device fill`.
 pub fn device_image(bytes: &[u8]) -> bool {
     let kind = Kind::Plain;
     let setup = image::Setup {
@@ -120,7 +120,7 @@ pub fn device_image(bytes: &[u8]) -> bool {
     image::contents(bytes, &sample::geometry(Stack::Force(kind)), &setup).is_some()
 }
 
-/// The part of such an image that its checksum protects.
+/// Decodes the part of such an image that its checksum protects.
 pub fn device_payload(bytes: &[u8]) -> bool {
     let geometry = sample::geometry(Stack::Force(Kind::Plain));
     let Ok(contents) = image::from_bytes(bytes, &geometry) else {

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"FLGSTIMG";
 const VERSION: u16 = 2;
-/// Exceeds any valid head; a file's own length is not trusted.
+/// Exceeds the length of any valid head. The length stated in a file is not trusted.
 const HEAD_MAX: usize = 1 << 16;
 
 /// Configuration of a device; a loaded device must have the same.
@@ -102,7 +102,7 @@ impl fmt::Display for ImageError {
             Why::Damaged(what) => write!(f, "{path} is damaged: {what}; make the image again"),
             Why::Mismatch(what, found, asked) => write!(
                 f,
-                "{path} holds a device of another {what}: {found} in the file, {asked} asked for"
+                "{path} holds a device with another {what}: {found} in the file, {asked} requested"
             ),
             Why::Output(why) => write!(f, "{path} cannot be written: {why}"),
             Why::Device(error) => write!(f, "the device in {path} does not start: {error}"),
@@ -192,7 +192,7 @@ pub fn to_bytes(contents: &Contents) -> Vec<u8> {
 /// Decodes the result of [`to_bytes`] for a chip with `geometry`.
 ///
 /// # Errors
-/// Says what is wrong with the bytes.
+/// Describes what is wrong with the bytes.
 #[doc(hidden)]
 pub fn from_bytes(bytes: &[u8], geometry: &Geometry) -> Result<Contents, String> {
     let fail = |why| ImageError {
@@ -251,7 +251,7 @@ fn read_head(bytes: &[u8]) -> Result<(Head, &[u8]), Why> {
 fn read(bytes: &[u8], geometry: &Geometry, setup: &Setup) -> Result<Contents, Why> {
     let (head, rest) = read_head(bytes)?;
     compare(&head, geometry, setup)?;
-    // A payload may claim to be longer than any memory.
+    // A payload may claim to be larger than any memory.
     let page = u64::from(geometry.page_bytes) + u64::from(geometry.spare_bytes) + 16;
     let most = geometry.pages() as u64 * page + u64::from(geometry.blocks()) * 16 + 1024;
     if head.payload_bytes > most {

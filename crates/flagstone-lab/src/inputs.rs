@@ -1,11 +1,11 @@
-//! Reads files named by a user, such that a wrong one gives an error instead of an endless wait or
-//! exhausted memory.
+//! Reads files named by a user, so that an unsuitable file gives an error instead of an endless
+//! wait or exhausted memory.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// Exceeds any text that a user writes by hand.
+/// Exceeds the size of any text that a user writes by hand.
 const TEXT_MAX: u64 = 16 << 20;
 
 /// Opens a file for reading. Refuses pipes, which would wait for a writer, and endless devices.

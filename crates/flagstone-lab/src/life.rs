@@ -42,9 +42,9 @@ pub struct Life {
     pub hours: u64,
     /// Seed of the traffic, and of the selection of weak pages.
     pub seed: u64,
-    /// Whether the device scrubs as its file says. A control does not.
+    /// Whether the device scrubs as its file says; `false` for the control.
     pub scrubs: bool,
-    /// Whether the power fails at operations, instead of an orderly power-off once a month.
+    /// Whether the power fails at random operations, instead of an orderly power-off once a month.
     pub cuts: bool,
 }
 
@@ -59,7 +59,7 @@ pub struct LifeRecord {
     pub hours: u64,
     /// The seed.
     pub seed: u64,
-    /// Whether it scrubbed.
+    /// Whether the device scrubbed.
     pub scrubs: bool,
     /// Power cuts at an operation.
     pub cuts: u64,
@@ -70,7 +70,7 @@ pub struct LifeRecord {
     /// Reads that returned wrong data at any time: after a restart that could not read a page, an
     /// older version may be back.
     pub wrong: u64,
-    /// Why and after how many hours the device stopped working, if it did.
+    /// The error after which the device stopped working, and the hours until then, if it did.
     pub stopped: Option<(u64, String)>,
     /// Reads before the end that failed.
     pub reads_failed: u64,
@@ -95,7 +95,7 @@ pub struct LifeRecord {
 }
 
 impl LifeRecord {
-    /// Whether all written data is there.
+    /// Whether no written data was lost or read wrong.
     pub fn is_whole(&self) -> bool {
         self.pages_lost == 0 && self.wrong == 0 && self.stopped.is_none()
     }
@@ -199,7 +199,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Power-cycles the device, which is off for an hour.
+    /// Restarts the device after an hour without power.
     fn restart(&mut self) -> Result<(), DeviceError> {
         loop {
             self.off();
@@ -220,8 +220,8 @@ impl World<'_> {
         }
     }
 
-    /// Determines whether a transaction has committed: all of it must be there, or nothing. Under a
-    /// protocol without transactions each page is decided separately.
+    /// Determines whether a transaction has committed: all or none of its writes must be present.
+    /// Under a protocol without transactions each page is decided separately.
     fn decide(&mut self, pages: &[u32], version: u32) -> Result<(), DeviceError> {
         let before = self.record.wrong;
         let mut there = 0;
@@ -361,7 +361,7 @@ impl World<'_> {
         self.asks = Some((pages.to_vec(), version));
         self.now = match self.device().commit(now, tx)? {
             Some(done) => done,
-            // It waits for its group, which no other transaction will join.
+            // The commit waits for its group, which no other transaction will join.
             None => {
                 let done = self.device().acknowledged(now, true)?;
                 done.last().map_or(now, |&(_, done)| done)

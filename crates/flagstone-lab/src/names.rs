@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serializer};
 
 /// A setting whose values have names.
 pub trait Named: Copy + PartialEq {
-    /// What messages call the setting.
+    /// The name of the setting in messages.
     const WHAT: &'static str;
 
     /// The values with their names.
@@ -45,10 +45,10 @@ pub fn serialize<T: Named, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::
     }
 }
 
-/// The value with the name that is read.
+/// Reads the name of a value.
 ///
 /// # Errors
-/// Lists the valid names.
+/// The name is unknown; lists the valid names.
 pub fn deserialize<'de, T: Named, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     let name = String::deserialize(from)?;
     by_name(&name).map_err(D::Error::custom)

@@ -16,7 +16,7 @@ use serde::Serialize;
 pub struct Occupied {
     /// Fraction of the window in which planes were occupied, averaged over all planes.
     pub planes: f64,
-    /// The same for channels.
+    /// Like `planes`, for channels.
     pub channels: f64,
     /// Page reads and writes of the host.
     pub host_ns: u64,
@@ -31,14 +31,15 @@ pub struct Occupied {
 }
 
 impl Occupied {
-    /// A part of the time of all planes, in percent.
+    /// The percentage of the time of all planes that a part takes.
     pub fn share(&self, part: fn(&Occupied) -> u64) -> f64 {
         let done = self.host_ns + self.collection_ns + self.protocol_ns;
         let all = done + self.held_ns + self.idle_ns;
         100.0 * part(self) as f64 / all.max(1) as f64
     }
 
-    /// From the chip's counters before and after a window, and the FTL's counts within it.
+    /// Computes the use from the chip's counters before and after a window, and the FTL's counts
+    /// within it.
     pub(crate) fn within(
         window: Nanos,
         [before, after]: [Busy; 2],

@@ -37,27 +37,27 @@ pub struct Output {
 pub struct OutputError {
     /// The file as the user named it.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The reason.
     pub why: Why,
 }
 
-/// What is wrong with the destination of a result.
+/// Why a result cannot be written to its destination.
 #[derive(Debug, Error)]
 pub enum Why {
-    /// `-`, for a result that cannot be written to standard output.
-    #[error("this result does not go to standard output, name a file")]
+    /// `-` was given for a result that cannot be written to standard output.
+    #[error("this result cannot be written to standard output: give a file")]
     StandardOutput,
-    /// It exists and is not a regular file.
-    #[error("it is a {0}, and a result goes to a regular file")]
+    /// The destination exists and is not a regular file.
+    #[error("it is a {0}: a result can be written only to a regular file")]
     NoFile(&'static str),
-    /// It should be a folder.
-    #[error("it is no folder")]
+    /// The destination should be a folder.
+    #[error("it is not a folder")]
     NotAFolder,
     /// The name is not a valid file name.
-    #[error("that is no name of a file")]
+    #[error("it is not a valid file name")]
     NoName,
-    /// The result is made from this file.
-    #[error("the result is made from {}, which is the same file; name another", .0.display())]
+    /// The destination is this input file.
+    #[error("the output is the same file as the input {}: give another path", .0.display())]
     Input(PathBuf),
     /// The folder does not exist.
     #[error("there is no folder {}", .0.display())]
@@ -68,8 +68,8 @@ pub enum Why {
 }
 
 impl Output {
-    /// Checks that a result can be written to `path`; changes nothing. `inputs` are the files that
-    /// it is made from; `-` is standard input.
+    /// Checks that a result can be written to `path`; changes nothing. `inputs` are the files from
+    /// which the result is made; `-` is standard input.
     ///
     /// # Errors
     /// [`OutputError`].
@@ -98,7 +98,7 @@ impl Output {
             opened.map_err(|error| fail(Why::Io(error)))?;
         }
         let file = behind_links(path).map_err(|error| fail(Why::Io(error)))?;
-        // In /proc the name of an open file may lead to one that was removed since.
+        // The name of an open file in /proc may refer to a file that was removed.
         let found = fs::metadata(&file).ok();
         let is_it = |there: &Metadata| found.as_ref().is_some_and(|found| same_file(found, there));
         if !there.as_ref().is_none_or(is_it) {

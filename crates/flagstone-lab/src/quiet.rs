@@ -1,4 +1,4 @@
-//! Panics of what is under test, without their messages: they are findings.
+//! Suppresses the messages of panics in the code under test: such panics are findings.
 
 use std::cell::Cell;
 use std::sync::Once;

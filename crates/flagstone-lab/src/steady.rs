@@ -31,7 +31,7 @@ pub enum SteadyError {
     Device {
         /// Number of completed requests before.
         completed: u64,
-        /// Why.
+        /// The cause.
         error: DeviceError,
     },
     /// Fewer commits were acknowledged, or fewer requests executed, than were issued.

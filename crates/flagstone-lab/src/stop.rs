@@ -39,7 +39,7 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was asked to stop.
+    /// Whether a stop was requested.
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -69,7 +69,7 @@ impl Stop {
         part()
     }
 
-    /// The stop of this thread's work; one that is never requested if there is none.
+    /// The stop of this thread's work. If there is none, one that is never requested.
     pub fn current() -> Stop {
         CURRENT.with_borrow(|current| current.clone().unwrap_or_default())
     }
@@ -88,7 +88,7 @@ impl Drop for Restore {
 pub fn point() {
     let asked = CURRENT.with_borrow(|current| current.as_ref().is_some_and(Stop::is_asked));
     if asked {
-        // Not a panic message: this is no error.
+        // Unwinds without a panic message: stopping is not an error.
         resume_unwind(Box::new(Stopped));
     }
 }

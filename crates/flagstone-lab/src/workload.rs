@@ -40,7 +40,7 @@ pub enum Pattern {
     /// Ascending pages, repeatedly, in this fraction of the transactions; all pages equally likely
     /// in the rest.
     Sequential {
-        /// From 0 to 1.
+        /// The fraction of sequential transactions, from 0 to 1.
         share: f64,
     },
 }
@@ -116,17 +116,17 @@ pub struct Workload {
     pub seed: u64,
 }
 
-/// What users choose of a [`Workload`] besides its pattern. The fields are keys of experiment
-/// files; what is left out has a default.
+/// The parameters of a [`Workload`] that users choose, besides its pattern. The fields are keys of
+/// experiment files; all have defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Drawn {
     /// Requests of the workload [default: 200000].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
-    /// Share of them that read [default: 0].
+    /// Fraction of the requests that read [default: 0].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_share: Option<f64>,
-    /// Requests in one of its transactions [default: 8].
+    /// Requests per transaction [default: 8].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages_per_transaction: Option<u32>,
 }
@@ -137,7 +137,7 @@ impl Drawn {
         self.requests.unwrap_or(200_000)
     }
 
-    /// The workload over the filled share of `pages` pages; over all of them if none is filled.
+    /// The workload over the filled fraction of `pages` pages; over all of them if none is filled.
     pub fn over(&self, pattern: Pattern, pages: u32, fill: f64, seed: u64) -> Workload {
         let filled = (f64::from(pages) * fill) as u32;
         Workload {
@@ -150,7 +150,7 @@ impl Drawn {
         }
     }
 
-    /// The keys, and which of them are given.
+    /// The keys, and whether each is given.
     pub fn given(&self) -> [(&'static str, bool); 3] {
         let Drawn {
             requests,
@@ -178,7 +178,7 @@ impl Workload {
         }
     }
 
-    /// Starts drawing.
+    /// Begins to draw transactions.
     ///
     /// # Errors
     /// Names an invalid parameter and its valid values.

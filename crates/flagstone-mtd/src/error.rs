@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MtdError {
-    /// It is no NAND, or its shape is not supported.
+    /// The device is not NAND, or its geometry is not supported.
     #[error("{}: {why}", path.display())]
     Unsuited {
-        /// The device.
+        /// The path of the device.
         path: PathBuf,
-        /// What does not suit, and what to name instead.
+        /// Why the device does not suit, and what to use instead.
         why: String,
     },
-    /// Another process has it open.
-    #[error("{} is in use by another process: close it there", .0.display())]
+    /// Another process has the device open.
+    #[error("{} is in use by another process: close it there first", .0.display())]
     InUse(PathBuf),
     /// A system call failed.
     #[error("{}: {what}: {error}", path.display())]
     Io {
-        /// The device.
+        /// The path of the device.
         path: PathBuf,
         /// What was attempted.
         what: String,

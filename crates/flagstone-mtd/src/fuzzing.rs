@@ -1,4 +1,4 @@
-//! Entry point of a fuzz target: the end of a page.
+//! Entry point of a fuzz target: parses the trailer of a page.
 
 use crate::{emit, page_end, parse};
 

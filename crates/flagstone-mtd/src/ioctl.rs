@@ -106,7 +106,7 @@ pub(super) fn ecc_stats(device: &File) -> io::Result<EccStats> {
 /// An `ioctl` whose return value is needed. `Setter` drops it.
 struct Asked<const OPCODE: Opcode>(i64);
 
-// SAFETY: both ioctls that use this read a 64-bit offset and write nothing.
+// SAFETY: both ioctls that use this type read a 64-bit offset and write nothing.
 unsafe impl<const OPCODE: Opcode> rustix::ioctl::Ioctl for Asked<OPCODE> {
     type Output = i32;
 
@@ -160,11 +160,12 @@ pub(super) fn program(device: &File, start: u64, data: &[u8]) -> io::Result<()> 
         padding: [0; 7],
     };
     // SAFETY: MEMWRITE reads a `struct mtd_write_req`, and `len` bytes at `data`, which is borrowed
-    // until it has returned.
+    // until the call returns.
     Ok(unsafe { ioctl(device, Updater::<MEMWRITE, WriteRequest>::new(&mut request)) }?)
 }
 
-/// Reads whole pages from `start` and returns the ECC result. `ENOTTY` on kernels before 6.1.
+/// Reads whole pages from `start` and returns the ECC result. Fails with `ENOTTY` on kernels before
+/// 6.1.
 pub(super) fn read(device: &File, start: u64, data: &mut [u8]) -> io::Result<Ecc> {
     let mut request = ReadRequest {
         start,
@@ -179,10 +180,10 @@ pub(super) fn read(device: &File, start: u64, data: &mut [u8]) -> io::Result<Ecc
         most_in_one_step: 0,
     };
     // SAFETY: MEMREAD updates a `struct mtd_read_req`, and writes `len` bytes at `data`, which is
-    // borrowed for writing until it has returned.
+    // borrowed mutably until the call returns.
     let done = unsafe { ioctl(device, Updater::<MEMREAD, ReadRequest>::new(&mut request)) };
     match done {
-        // Bits were corrected, or not correctable: the record has their number.
+        // The read corrected bits, or found too many errors. `request` has the counts.
         Ok(()) | Err(rustix::io::Errno::UCLEAN | rustix::io::Errno::BADMSG) => {}
         Err(error) => return Err(error.into()),
     }

@@ -50,7 +50,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 layout! {
-    /// What follows the data of a page on raw NAND.
+    /// The record after the data of a page on raw NAND.
     pub page_end: 64 => {
         SPARE: 62, "the spare area of the page, behind what its owner uses filled with 0xff";
         BYTES: 2,  "bytes of data";
@@ -71,9 +71,9 @@ const WRITE_BYTES_MAX: u32 = 1 << 15;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MtdInfo {
-    /// Bytes of a page, without out-of-band bytes.
+    /// Data bytes of a page, without out-of-band bytes.
     pub page_bytes: u32,
-    /// Out-of-band bytes of a page, those of the ECC included.
+    /// Out-of-band bytes of a page, including those of the ECC.
     pub oob_bytes: u32,
     /// Out-of-band bytes that the ECC leaves free, if the kernel reports them.
     pub oob_free: Option<u32>,
@@ -109,7 +109,7 @@ pub struct MtdStats {
     pub failed_programs: u64,
     /// Erases that failed.
     pub failed_erases: u64,
-    /// Errors of system calls, which ended the work.
+    /// System calls that failed; after the first one the device is unusable.
     pub refusals: u64,
 }
 
@@ -147,7 +147,8 @@ pub struct Mtd {
     info: MtdInfo,
     geometry: Geometry,
     is_bad: Vec<bool>,
-    /// The kernel has no `MEMREAD`.
+    /// Whether reads take ECC results from the device's counters, because the kernel lacks
+    /// `MEMREAD`.
     reads_by_counters: bool,
     is_broken: bool,
     clock: Nanos,
@@ -157,7 +158,7 @@ pub struct Mtd {
 
 impl Mtd {
     /// Opens an MTD character device, such as `/dev/mtd0`. `pairing` says which pages share cells,
-    /// which the kernel does not know.
+    /// since the kernel does not report it.
     ///
     /// ```no_run
     /// use flagstone::commit::{Device, Kind, Options};
@@ -183,18 +184,18 @@ impl Mtd {
         let kind = std::fs::metadata(path).map_err(|error| fails("looking at it", error))?;
         if !kind.file_type().is_char_device() {
             return Err(wrong(
-                "this is no MTD character device: name one such as /dev/mtd0 (not /dev/mtdblock0)",
+                "not an MTD character device: give one such as /dev/mtd0 (not /dev/mtdblock0)",
             ));
         }
         let opened = OpenOptions::new().read(true).write(true).open(path);
         let mut file = opened.map_err(|error| fails("opening it", error))?;
         let raw = match ioctl::info(&file) {
             Ok(raw) => raw,
-            Err(_) => return Err(wrong("this is no MTD device: name one such as /dev/mtd0")),
+            Err(_) => return Err(wrong("not an MTD device: give one such as /dev/mtd0")),
         };
         if !matches!(raw.kind, NAND | MLC_NAND) {
             return Err(wrong(
-                "this MTD device is no NAND: a NOR flash or a RAM is not what this is made for",
+                "this MTD device is not NAND flash: NOR flash and RAM are not supported",
             ));
         }
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -334,7 +335,8 @@ impl Mtd {
         }
     }
 
-    /// Handles an error after which the device is unusable.
+    /// Records an error after which the device is unusable, and returns it for the caller. `what`
+    /// names the operation.
     fn fails(&mut self, what: &str, error: &io::Error) -> FlashError {
         self.is_broken = true;
         let path = self.path.display();
@@ -348,7 +350,7 @@ impl Mtd {
     }
 }
 
-/// Whether the chip reports a failed operation, as opposed to a device that is gone.
+/// Whether the error reports a failed operation of the chip rather than a missing device.
 fn is_of_chip(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
@@ -381,18 +383,18 @@ fn shape(
         || !raw.erase_bytes.is_multiple_of(raw.write_bytes)
     {
         return Err(unsuited(format!(
-            "it has blocks of {} bytes and pages of {}, which cannot be",
+            "invalid geometry: blocks of {} bytes and pages of {} bytes",
             raw.erase_bytes, raw.write_bytes
         )));
     }
     if !(512..=WRITE_BYTES_MAX).contains(&raw.write_bytes) {
         return Err(unsuited(format!(
-            "it has pages of {} bytes; 512 to {WRITE_BYTES_MAX} are supported",
+            "its pages have {} bytes; 512 to {WRITE_BYTES_MAX} are supported",
             raw.write_bytes
         )));
     }
     let blocks = u32::try_from(bytes / u64::from(raw.erase_bytes))
-        .map_err(|_| unsuited(format!("it has {bytes} bytes, too many to address")))?;
+        .map_err(|_| unsuited(format!("it has {bytes} bytes, which is too large")))?;
     let info = MtdInfo {
         page_bytes: raw.write_bytes,
         oob_bytes: raw.oob_bytes,
@@ -412,7 +414,7 @@ fn shape(
         pages_per_block: info.pages_per_block,
         page_bytes: raw.write_bytes - page_end::SIZE as u32,
         spare_bytes: page_end::SPARE.len() as u32,
-        // One program per page: the kernel's ECC rules out partial programs.
+        // The kernel's ECC allows one program per page, as on MLC.
         cell: Cell::Mlc,
         strict_order: true,
         pairing,
@@ -567,7 +569,10 @@ mod tests {
 
     #[test]
     fn what_is_no_nand_is_refused_with_what_to_name() {
-        for (path, why) in [("/dev/null", "no MTD device"), ("/", "no MTD character")] {
+        for (path, why) in [
+            ("/dev/null", "not an MTD device"),
+            ("/", "not an MTD character"),
+        ] {
             let Err(error) = Mtd::open(Path::new(path), Pairing::None) else {
                 panic!("{path} is no NAND");
             };

@@ -1,10 +1,10 @@
-//! A plugin of nbdkit that serves a Flagstone store, or a simulated device, as a disk.
+//! An nbdkit plugin that serves a Flagstone store, or a simulated device, as a disk.
 //!
 //! ```text
-//!  plugin     what nbdkit calls: keys of its command line, connections, requests
-//!  settings   the keys, and what they mean together
-//!  service    one thread with the disk, which all connections send their requests to
-//!  simulated  a simulated device as pages, and the instants at which it would be done
+//!  plugin     callbacks of nbdkit: keys of its command line, connections, requests
+//!  settings   the keys, and which combinations are valid
+//!  service    the thread that owns the disk and serves the requests of all connections
+//!  simulated  a simulated device as pages, and the virtual end time of each request
 //! ```
 //!
 //! docs/disk.md says how to use it and what is promised.

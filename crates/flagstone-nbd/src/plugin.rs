@@ -6,7 +6,7 @@ use nbdkit::{Error, ExtentHandle, ExtentType, Flags, FuaFlags, Result, Server, T
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 static SETTINGS: Mutex<Option<Settings>> = Mutex::new(None);
-/// Created by the first connection.
+/// The service, created by the first connection.
 static SERVICE: Mutex<Option<Arc<Service>>> = Mutex::new(None);
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -17,7 +17,7 @@ fn wrong(why: String) -> Error {
     Error::new(libc::EINVAL, why)
 }
 
-/// A connection.
+/// A client's connection.
 struct Connection {
     service: Arc<Service>,
     readonly: bool,
@@ -71,7 +71,7 @@ impl Server for Connection {
     }
 
     fn get_ready() -> Result<()> {
-        // Reports errors of opening before nbdkit goes to the background.
+        // Open the disk once now, so that errors appear before nbdkit goes to the background.
         let settings = locked(&SETTINGS);
         let settings = settings.as_ref().expect("they were checked");
         settings.try_out().map_err(wrong)
@@ -164,8 +164,8 @@ impl Server for Connection {
         Ok(())
     }
 
-    /// Writes zeros. The flag for keeping the room allocated has no meaning here: a page is never
-    /// rewritten in place.
+    /// Writes zeros. Ignores the flag that keeps space allocated: a page is never rewritten in
+    /// place.
     fn zero(&self, bytes: u32, at: u64, flags: Flags) -> Result<()> {
         self.trim(bytes, at, flags)
     }
@@ -192,7 +192,8 @@ impl Server for Connection {
 }
 
 impl Drop for Connection {
-    /// The durability of clients' writes does not depend on when nbdkit ends.
+    /// Flushes when a client disconnects, so that its writes are durable even if nbdkit is killed
+    /// later.
     fn drop(&mut self) {
         if !self.readonly {
             let _ = self.service.ask(What::Flush, false);

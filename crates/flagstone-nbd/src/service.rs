@@ -11,20 +11,20 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Maximum number of requests that a flush waits for, to share its commit with theirs.
+/// Maximum number of requests in a batch. The flushes of a batch share one commit.
 const BATCH: usize = 64;
 
-/// Typical delay after which a sleeping thread wakes up.
+/// Typical delay of a sleeping thread's wake-up.
 const OVERSLEEP: Duration = Duration::from_micros(100);
 
 /// Pages that may simulate how long operations take.
 pub(crate) trait Timed {
-    /// Begins a request at an instant.
+    /// Begins a request that arrives at `at`.
     fn start(&mut self, at: Nanos) {
         let _ = at;
     }
 
-    /// When the request is done.
+    /// The instant at which the request is done.
     fn done(&self) -> Nanos {
         Nanos::ZERO
     }
@@ -47,7 +47,7 @@ pub(crate) enum What {
         at: u64,
         bytes: u64,
     },
-    /// At most this many parts, from the first on.
+    /// Which parts of a range may hold data: at most `most` parts, from `at` on.
     Parts {
         at: u64,
         bytes: u64,
@@ -65,12 +65,12 @@ pub(crate) enum Answer {
     Parts(Vec<(u64, u64, bool)>),
 }
 
-/// An error.
+/// The error of a failed request.
 #[derive(Debug, Clone)]
 pub(crate) struct Refusal {
     /// The system's error number.
     pub(crate) errno: i32,
-    /// Description.
+    /// Description of the error.
     pub(crate) why: String,
 }
 
@@ -83,7 +83,8 @@ impl From<StoreError> for Refusal {
             StoreError::Io { error, .. } => match error.raw_os_error() {
                 Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => libc::ENOSPC,
                 Some(libc::ENOMEM) => libc::ENOMEM,
-                // NBD knows few errors. nbdkit maps others to EINVAL, as if the request were wrong.
+                // NBD has few error numbers. nbdkit maps others to EINVAL, as if the request were
+                // invalid.
                 _ => libc::EIO,
             },
             _ => libc::EIO,
@@ -97,7 +98,7 @@ type Reply = (Result<Answer, Refusal>, Nanos);
 
 struct Request {
     what: What,
-    /// Whether the answer waits until the request is durable.
+    /// Whether to answer only when the request is durable.
     is_durable: bool,
     reply: SyncSender<Reply>,
 }
@@ -124,7 +125,7 @@ impl Service {
                 began,
             };
             settings.open(readonly, server).inspect_err(|why| {
-                // Once the disk was opened, nobody waits for this answer.
+                // If the disk was opened already, nobody receives this.
                 let _ = opened.send(Err(why.clone()));
             })
         });
@@ -154,7 +155,7 @@ impl Service {
         });
         let gone = || Refusal {
             errno: libc::EIO,
-            why: "the disk is no longer served: start nbdkit again".into(),
+            why: "the disk is no longer served: restart nbdkit".into(),
         };
         sent.map_err(|_| gone())?;
         let (answer, done) = answer.recv().map_err(|_| gone())?;
@@ -209,7 +210,7 @@ impl Serve for Server {
                 let answer = carry_out(&mut disk, request.what).map_err(Refusal::from);
                 match flushes && answer.is_ok() {
                     true => to_flush.push(request.reply),
-                    // A closed connection needs no answer.
+                    // A client that closed its connection needs no answer.
                     false => _ = request.reply.send((answer, disk.pages().done())),
                 }
             }

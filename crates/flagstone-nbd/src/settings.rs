@@ -8,21 +8,21 @@ use flagstone_lab::no_such;
 use flagstone_store::{KeySource, OpenOptions, PageStore, Pages, StoreError, Volume, can_be_size};
 use std::path::{Path, PathBuf};
 
-/// What `nbdkit --help` prints of the keys.
+/// The description of the keys in `nbdkit --help`.
 pub(crate) const HELP: &str = "\
-file=PATH         The store with the disk; it is made if there is none.
-size=SIZE         Bytes of a new disk, as 512M or 1G.
-create=force      Makes a new disk where something else is, which is lost: a
-                  file that is not empty and no store, or a block device.
+file=PATH         The store with the disk. It is created if it is missing.
+size=SIZE         Size of a new disk in bytes, such as 512M or 1G.
+create=force      Overwrites existing data with a new disk: a file that is
+                  not empty and not a store, or a block device.
 device=NAME       Instead of a file: a simulated device, in memory. A preset
                   or a TOML file; `flagstone device list` prints them.
 timing=on         Requests take as long as on that device.
 protocol=NAME     The commit protocol of a new store or a device (default seal).
-reserve=on        Takes all the room at once that the disk may ever need.
-transaction=SIZE  Unflushed bytes that may wait for a flush (default 64M).
+reserve=on        Allocates at once all space that the disk can ever need.
+transaction=SIZE  Maximum of unflushed bytes before a commit (default 64M).
 key-file=PATH     The file with the key of an encrypted store: 32 bytes, or
                   64 hexadecimal digits. A new store is encrypted with it.
-key-env=NAME      The environment variable with that key, in digits.";
+key-env=NAME      The environment variable with that key in hexadecimal.";
 
 const KEYS: [&str; 10] = [
     "file",
@@ -37,12 +37,12 @@ const KEYS: [&str; 10] = [
     "key-env",
 ];
 
-/// What to serve, and how.
+/// The settings of the plugin, from the command line.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Settings {
     file: Option<PathBuf>,
     size: Option<u64>,
-    /// Whether existing data is given up for a new disk.
+    /// Whether a new disk may overwrite existing data.
     force: Option<bool>,
     device: Option<String>,
     timing: Option<bool>,
@@ -55,7 +55,7 @@ pub(crate) struct Settings {
 
 /// Parses a size such as `512M`.
 fn size_of(key: &str, text: &str) -> Result<u64, String> {
-    let wrong = || format!("{key}={text} is no size: use bytes, or a number with K, M, G or T");
+    let wrong = || format!("{key}={text} is not a size: use bytes, or a number with K, M, G or T");
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
         "" | "B" => 0,
@@ -86,7 +86,7 @@ impl Settings {
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let is_new = match key {
             "file" | "key-file" => {
-                // nbdkit in the background has another working directory.
+                // nbdkit changes its working directory when it goes to the background.
                 let path = std::path::absolute(value);
                 let path = path.map_err(|error| format!("{key}={value}: {error}"))?;
                 let place = match key {
@@ -129,25 +129,29 @@ impl Settings {
     pub(crate) fn check(&self) -> Result<(), String> {
         let key = self.key().map_err(|error| error.to_string())?;
         match (&self.file, &self.device) {
-            (None, None) => Err("nothing to serve: give file=PATH, or device=NAME".into()),
-            (Some(_), Some(_)) => Err("file= and device= are two disks: give one of them".into()),
+            (None, None) => Err("no disk to serve: give file=PATH or device=NAME".into()),
+            (Some(_), Some(_)) => {
+                Err("file= and device= exclude each other: give one of them".into())
+            }
             (Some(_), None) if self.timing.is_some() => {
-                Err("timing= is about simulated devices: give device= with it, or leave it".into())
+                Err("timing= works only with device=: add device=, or leave timing= out".into())
             }
             (Some(_), None) if self.force.is_some() && self.size.is_none() => {
-                Err("create= is about a new disk: give size= with it, or leave it".into())
+                Err("create= works only with size=: add size=, or leave create= out".into())
             }
-            (None, Some(_)) if self.force.is_some() => {
-                Err("a simulated device is always new: leave create= out".into())
-            }
+            (None, Some(_)) if self.force.is_some() => Err(
+                "create= does not work with device=, which is always new: leave create= out".into(),
+            ),
             (None, Some(_)) if self.reserve.is_some() => {
-                Err("a simulated device has its room: leave reserve= out".into())
+                Err("reserve= does not work with device=: leave reserve= out".into())
             }
-            (None, Some(_)) if key.is_some() => {
-                Err("a simulated device is not encrypted: give file= with a key, or no key".into())
-            }
+            (None, Some(_)) if key.is_some() => Err(
+                "key-file= and key-env= do not work with device=: use file=, or leave the key \
+                     out"
+                .into(),
+            ),
             (None, Some(_)) if self.size.is_none() => {
-                Err("a simulated device needs size=, the bytes of its disk".into())
+                Err("device= needs size=, the size of the disk in bytes".into())
             }
             _ => Ok(()),
         }
@@ -159,7 +163,7 @@ impl Settings {
         KeySource::one_of(self.key_file.as_deref(), self.key_env.as_deref(), names)
     }
 
-    /// Opens or creates the disk as it will be served, and closes it.
+    /// Opens or creates the disk with these settings, and closes it, to find errors early.
     pub(crate) fn try_out(&self) -> Result<(), String> {
         let Some(path) = &self.file else {
             return self.simulated().map(|_| ());
@@ -167,7 +171,7 @@ impl Settings {
         if path.exists() {
             match self.open_file(path, true) {
                 Ok(_) => return Ok(()),
-                // The device may be blank, which only an opening for writing detects.
+                // The device may be blank; only opening it for writing can tell.
                 Err(StoreError::NotAStore(_)) if self.size.is_some() => {}
                 Err(error) => return Err(said(path, &error)),
             }
@@ -193,7 +197,7 @@ impl Settings {
         let is_there = path.exists();
         if !is_there && self.size.is_none() {
             return Err(StoreError::NotAStore(
-                "there is none: say how large a new disk is, as size=1G".into(),
+                "the file does not exist: to create a disk, give its size, such as size=1G".into(),
             ));
         }
         let mut options = OpenOptions::default();
@@ -229,7 +233,8 @@ impl Settings {
         match self.size.filter(|&wanted| wanted != disk.size()) {
             None => Ok(self.bounded(disk)),
             Some(wanted) => Err(StoreError::Options(format!(
-                "the disk has {} bytes and keeps them, size= says {wanted}: leave it out",
+                "the disk has {} bytes, not size={wanted}, and cannot change its size: leave size= \
+                 out",
                 disk.size()
             ))),
         }
@@ -257,7 +262,7 @@ impl Settings {
     }
 }
 
-/// Serves a disk of either kind until the last client is gone.
+/// Receives the opened disk. The disk may be a store or a simulated device.
 pub(crate) trait Serve {
     /// Serves the disk.
     fn serve<P: Pages + Timed>(self, disk: Volume<P>) -> Result<(), String>;
@@ -286,38 +291,38 @@ mod tests {
     #[test]
     fn what_is_wrong_with_keys_is_said() {
         let cases: [(&[(&str, &str)], &str); 18] = [
-            (&[], "give file=PATH, or device=NAME"),
+            (&[], "give file=PATH or device=NAME"),
             (&[("fil", "x")], "did you mean `file`"),
-            (&[("file", "x"), ("device", "small")], "two disks"),
+            (&[("file", "x"), ("device", "small")], "exclude each other"),
             (&[("file", "x"), ("file", "y")], "file= is given twice"),
             (
                 &[("file", "x"), ("timing", "on")],
-                "about simulated devices",
+                "timing= works only with device=",
             ),
             (&[("device", "small")], "needs size="),
             (
                 &[("file", "x"), ("key-file", "k"), ("key-env", "K")],
-                "key-file= and key-env= name two keys",
+                "key-file= and key-env= are two keys",
             ),
             (
                 &[("device", "small"), ("size", "1M"), ("key-env", "K")],
-                "a simulated device is not encrypted",
+                "key-file= and key-env= do not work with device=",
             ),
             (&[("timing", "maybe")], "use on or off"),
             (&[("reserve", "maybe")], "use on or off"),
             (&[("create", "on")], "use force"),
-            (&[("file", "x"), ("create", "force")], "give size="),
+            (&[("file", "x"), ("create", "force")], "add size="),
             (
                 &[("device", "small"), ("size", "1M"), ("create", "force")],
                 "always new",
             ),
             (
                 &[("device", "small"), ("size", "1M"), ("reserve", "on")],
-                "has its room",
+                "reserve= does not work with device=",
             ),
-            (&[("size", "1Q")], "size=1Q is no size"),
-            (&[("size", "0")], "is no size"),
-            (&[("transaction", "99999999999T")], "is no size"),
+            (&[("size", "1Q")], "size=1Q is not a size"),
+            (&[("size", "0")], "is not a size"),
+            (&[("transaction", "99999999999T")], "is not a size"),
             (&[("protocol", "seel")], "did you mean `seal`"),
         ];
         for (keys, expected) in cases {
@@ -370,7 +375,7 @@ mod tests {
         tried(&[]).expect("it is there");
         tried(&[("size", "1024K")]).expect("that is its size");
         let why = tried(&[("size", "2M")]).expect_err("another size");
-        assert!(why.contains("has 1048576 bytes and keeps them"), "{why}");
+        assert!(why.contains("has 1048576 bytes, not size="), "{why}");
         let why = tried(&[("protocol", "seal")]).expect_err("another protocol");
         assert!(why.contains("has the protocol scc"), "{why}");
         let bytes = || std::fs::metadata(path).expect("a file").len();

@@ -43,7 +43,7 @@ impl Simulated {
         })
     }
 
-    /// Records an operation that is done at `done`.
+    /// Sets the end of the request to `done`, if that is later.
     fn until(&mut self, done: Nanos) {
         self.done = self.done.max(done);
     }
@@ -81,7 +81,7 @@ impl Pages for Simulated {
     }
 
     fn holds(&self, at: Lpn) -> bool {
-        // A page may hold data that only the mapping on flash knows.
+        // The page may hold data even if only the mapping table on flash records it.
         at.0 < self.device.pages() && !matches!(self.device.ftl().slot(at), Slot::Empty)
     }
 

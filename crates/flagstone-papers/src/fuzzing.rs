@@ -7,10 +7,10 @@ use crate::reproduce::sensitivity::{Analysis, OpenSettings};
 use crate::sweep::{Sweep, Task};
 use flagstone_lab::workload::{Pattern, WorkloadError};
 
-/// Parses a text. Returns why it was not accepted.
+/// A parser of a text. The error says why the text was not accepted.
 type Parse = fn(&str) -> Result<(), String>;
 
-/// File formats and words in which users describe experiments.
+/// File formats and arguments by which users describe experiments.
 pub const PLANS: [(&str, Parse); 8] = [
     ("experiments", |text| {
         Experiment::parse(text)
@@ -42,7 +42,7 @@ pub const PLANS: [(&str, Parse); 8] = [
     }),
 ];
 
-/// A file or word of an experiment, of the kind selected by the first byte.
+/// Parses a file or argument of an experiment, of the kind selected by the first byte.
 pub fn sweep(bytes: &[u8]) -> bool {
     let Some((&which, text)) = bytes.split_first() else {
         return false;

@@ -1,8 +1,7 @@
-//! The claims of five papers, held against runs of the same experiments.
+//! Compares the claims of five papers with runs of the same experiments.
 //!
-//! [`indexing`] runs indexes under key workloads. [`reproduce`] compares the papers' claims with
-//! runs of the same experiments, and a [`sweep`] varies the settings of one over a grid or a
-//! sample.
+//! [`indexing`] runs indexes under key workloads. [`reproduce`] judges the papers' claims, and a
+//! [`sweep`] varies the settings of one experiment over a grid or a sample.
 #![forbid(unsafe_code)]
 
 pub mod indexing;

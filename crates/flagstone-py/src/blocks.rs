@@ -1,11 +1,11 @@
-//! The `with` blocks of transactions, which are native for the sake of signals: a handler may raise
-//! between any two instructions of Python, and never within a native method. So a transaction that
-//! has begun is always in a `with` statement that ends it.
+//! The `with` blocks of transactions. They are native code because of signals: a handler may raise
+//! between any two Python instructions, but never within a native method. So a transaction that has
+//! begun is always in a `with` statement that ends it.
 //!
-//! A transaction belongs to the thread and the task of asyncio that began it, and to the context
-//! (`contextvars`) of its block. Contexts are copied into tasks and threads that are made in the
-//! block; those are not in the transaction, and are told so when they write, since they would wait
-//! for a turn that their maker may never give back.
+//! A transaction belongs to the thread and the asyncio task that began it, and to the context
+//! (`contextvars`) of its block. Tasks and threads created in the block inherit a copy of the
+//! context, but are not in the transaction. Their writes fail with an error, because they would
+//! wait for a lock that the creator may never release.
 
 use crate::errors::UsageError;
 use crate::store::{PySavepoint, PyStore, PyWriteTx};
@@ -24,12 +24,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[pyclass(module = "flagstone._native", frozen)]
 pub(crate) struct Live {
     writer: Py<PyWriteTx>,
-    /// The store that it belongs to.
+    /// The store that the transaction belongs to, by the address of its Python object.
     store: usize,
     thread: ThreadId,
-    /// The task of asyncio that began it, until it is over.
+    /// The asyncio task that began the transaction; `None` after its end.
     task: Mutex<Option<Py<PyAny>>>,
-    /// Blocks within its block that are open: savepoints.
+    /// Number of open savepoint blocks nested in the transaction's block.
     depth: AtomicUsize,
     is_over: AtomicBool,
 }
@@ -55,7 +55,7 @@ impl Live {
     }
 }
 
-/// The variable that has the transactions of a context: a tuple of [`Live`].
+/// The context variable that holds a context's transactions: a tuple of [`Live`].
 fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let made = VARIABLE.get_or_try_init(py, || {
@@ -65,7 +65,7 @@ fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     Ok(made.bind(py))
 }
 
-/// The transactions of this context, those included that are over.
+/// The transactions of this context, including ended ones.
 fn transactions(py: Python<'_>) -> PyResult<Vec<Bound<'_, Live>>> {
     let all = variable(py)?.call_method1("get", (PyTuple::empty(py),))?;
     all.cast::<PyTuple>()?
@@ -74,7 +74,7 @@ fn transactions(py: Python<'_>) -> PyResult<Vec<Bound<'_, Live>>> {
         .collect()
 }
 
-/// Gives this context its transactions anew: those that are not over, and `begun`.
+/// Updates this context's transactions: removes ended ones and adds `begun`.
 fn note(py: Python<'_>, begun: Option<&Bound<'_, Live>>) -> PyResult<()> {
     let mut all = transactions(py)?;
     all.retain(|one| !one.get().is_over());
@@ -83,7 +83,7 @@ fn note(py: Python<'_>, begun: Option<&Bound<'_, Live>>) -> PyResult<()> {
     Ok(())
 }
 
-/// The task of asyncio that runs in this thread; none outside of an event loop.
+/// The asyncio task that runs in this thread; `None` outside an event loop.
 fn task(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     let modules = py.import("sys")?.getattr("modules")?;
     let asyncio = modules.call_method1("get", ("asyncio",))?;
@@ -98,17 +98,18 @@ fn task(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     Ok((!task.is_none()).then_some(task))
 }
 
-/// What a thread or task has to do with the transactions of a store.
+/// How a thread or task relates to the transactions of a store.
 pub(crate) enum Place<'py> {
-    /// It is in the block of this one.
+    /// In the block of this transaction.
     Inside(Bound<'py, Live>),
-    /// It is in none.
+    /// In no transaction.
     Outside,
-    /// It is in none, and would wait for ever if it began one, for this reason.
+    /// In no transaction, and beginning one would deadlock; the text says why.
     Beside(&'static str),
 }
 
-/// Where the caller is. This may run code of Python, and handlers of signals.
+/// Finds how the caller relates to the transactions of `store`. May run Python code and signal
+/// handlers.
 pub(crate) fn place<'py>(store: &Bound<'py, PyStore>) -> PyResult<Place<'py>> {
     let py = store.py();
     let number = store.as_ptr() as usize;
@@ -118,8 +119,8 @@ pub(crate) fn place<'py>(store: &Bound<'py, PyStore>) -> PyResult<Place<'py>> {
         return Ok(match live.get().is_of(py, task.as_ref()) {
             true => Place::Inside(live),
             false => Place::Beside(
-                "this task or thread was made within a transaction of another one, and is not in \
-                 it: write where the transaction began, or after its end",
+                "this task or thread was started within a transaction of another task or thread, \
+                 and cannot write in it: write where the transaction began, or after its end",
             ),
         });
     }
@@ -129,25 +130,25 @@ pub(crate) fn place<'py>(store: &Bound<'py, PyStore>) -> PyResult<Place<'py>> {
         .is_some_and(|live| !live.get().is_over() && live.get().thread == thread::current().id());
     Ok(match is_of_thread {
         true => Place::Beside(
-            "another task of this thread is within a transaction, and this one would wait for it \
-             for ever: await nothing within a transaction, or share an asyncio.Lock",
+            "another task of this thread has a write transaction, so this would deadlock: do not \
+             await within a transaction, or protect transactions with an asyncio.Lock",
         ),
         false => Place::Outside,
     })
 }
 
-/// What a block has to end.
+/// What a block must end when it exits.
 enum Entered {
     /// The transaction.
     Outermost(Py<Live>),
     /// A savepoint, at this depth.
     Savepoint(Py<Live>, Py<PySavepoint>, usize),
-    /// Nothing: the block around it does.
+    /// Nothing: the enclosing block ends the transaction.
     Joined,
 }
 
-/// A `with` block in which one writes. `given` is what `as` names: nothing for the transaction
-/// itself, in a block that is no savepoint.
+/// A `with` block for writing. `given` is the object that `as` binds; `None` for a block that is no
+/// savepoint, where `as` binds the transaction.
 #[pyclass(module = "flagstone._native", frozen)]
 pub(crate) struct Block {
     store: Py<PyStore>,
@@ -170,7 +171,7 @@ impl Block {
     fn __enter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         if locked(&self.entered).is_some() {
             return Err(UsageError::new_err(
-                "this block is entered already: call transaction() for each block",
+                "this block is already entered: call transaction() for each block",
             ));
         }
         let store = self.store.bind(py);
@@ -191,7 +192,7 @@ impl Block {
             }
             Place::Outside => {
                 let task = task(py)?.map(Bound::unbind);
-                // From here on no code of Python runs. What fails drops the transaction.
+                // No Python code runs from here on. On an error the transaction is dropped.
                 let writer = Py::new(py, store.get().write(py)?)?;
                 let live = Live {
                     writer: writer.clone_ref(py),
@@ -250,14 +251,14 @@ impl Block {
 }
 
 impl Drop for Block {
-    /// Rolls back what a block has begun and nobody can end any more.
+    /// Rolls back the transaction of a block that was dropped without `__exit__`.
     fn drop(&mut self) {
         let entered = self.entered.get_mut();
         let entered = entered.unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Entered::Outermost(live) | Entered::Savepoint(live, ..)) = entered {
             Python::attach(|py| {
                 if !live.get().is_over() {
-                    // There is nobody to be told.
+                    // A destructor cannot report an error.
                     let _ = self.end(py, &live, false);
                 }
             });
@@ -265,12 +266,12 @@ impl Drop for Block {
     }
 }
 
-const OUT_OF_ORDER: &str = "a block within this transaction was still open when a block around it \
-                            ended, so all of the transaction is rolled back: end blocks in the \
-                            reverse order in which they began";
+const OUT_OF_ORDER: &str = "an inner block was still open when its outer block ended, so the whole \
+                            transaction was rolled back: end inner blocks first";
 
 impl Block {
-    /// Ends a transaction: commits it if all `is_good` and no other block in it is open.
+    /// Ends a transaction. Commits it if `is_good` and no nested block is open; otherwise rolls it
+    /// back.
     fn end(&self, py: Python<'_>, live: &Py<Live>, is_good: bool) -> PyResult<bool> {
         let it = live.get();
         it.is_over.store(true, Ordering::SeqCst);

@@ -1,11 +1,11 @@
-//! Keys and values that Python gives: bytes, and nothing else that has numbers below 256.
+//! Keys and values from Python: bytes-like objects only, no lists of small integers.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 
-/// The bytes of `bytes`, of a `bytearray` or of a `memoryview`. A `Vec<u8>` would take lists and
-/// ranges of numbers as well.
+/// The contents of a `bytes`, `bytearray` or `memoryview`. A `Vec<u8>` would also accept lists and
+/// ranges of integers.
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
 impl AsRef<[u8]> for Bytes {
@@ -26,7 +26,7 @@ impl<'py> FromPyObject<'_, 'py> for Bytes {
             object.call_method0("tobytes")?.extract()
         } else {
             let kind = object.get_type().name()?;
-            let why = format!("keys and values are bytes, and not {kind}");
+            let why = format!("keys and values must be bytes, not {kind}");
             Err(PyTypeError::new_err(why))
         }
     }

@@ -1,8 +1,8 @@
-//! Commands of the program inside Python: their results as text, their progress as calls, and their
-//! end at Ctrl-C.
+//! Runs the program's commands inside Python: returns results as text, reports progress by
+//! callback, and stops at Ctrl-C.
 //!
-//! A command runs on a thread of its own. The thread that called it waits without the lock of the
-//! interpreter, looks after signals, and tells the caller how far the command is.
+//! A command runs on its own thread. The calling thread waits without the GIL, handles signals, and
+//! reports progress.
 
 use crate::errors::{FailedError, defect, failed};
 use flagstone_lab::stop::Stop;
@@ -15,14 +15,14 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Between two looks at signals and progress.
+/// Interval between two checks for signals and progress.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
-/// What a command of the shell has as its stack: the main thread's.
+/// Stack size of a command's thread: that of a main thread.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Does work on a thread of its own, as a part of `program`, and stops it at Ctrl-C or if `look`
-/// raises, which is called now and then and in the end.
+/// Runs `work` on its own thread as part of `program`. Calls `look` periodically and once at the
+/// end. Stops `work` at Ctrl-C, or if `look` raises.
 pub(crate) fn waiting<T: Send + 'static>(
     py: Python<'_>,
     program: &Inside,
@@ -34,7 +34,7 @@ pub(crate) fn waiting<T: Send + 'static>(
     let done = {
         let (program, stop) = (program.clone(), stop.clone());
         move || {
-            // Dropped when the thread ends, however that comes.
+            // Dropped when the thread ends, even by a panic.
             let _ends = ends;
             stop.run(|| inside(&program, work))
         }
@@ -62,9 +62,9 @@ pub(crate) fn waiting<T: Send + 'static>(
     }
 }
 
-/// Runs a command of the program. Returns whether its verdict is good, what it printed, and the
-/// lines that it noted beside that. `progress` is called with what is done, of how much (or None),
-/// and a word for it.
+/// Runs a command of the program. Returns whether its verdict is good, its standard output, and its
+/// lines of standard error. `progress` is called with the amount done, the total (or None), and
+/// what is being done.
 #[pyfunction]
 #[pyo3(signature = (arguments, progress=None))]
 pub(crate) fn command(
@@ -79,14 +79,14 @@ pub(crate) fn command(
     let code = waiting(py, &program, look, work)?.map_err(|failure| failed(&failure))?;
     let notes = program.notes();
     if code == ExitCode::from(NOT_DONE) {
-        // Some of what was asked could not be done, and the notes say what.
+        // Part of the request failed; the notes say which part.
         let why = notes.iter().map(|note| note.trim_start_matches("error: "));
         return Err(FailedError::new_err(why.collect::<Vec<_>>().join("\n")));
     }
     Ok((code == ExitCode::SUCCESS, program.results(), notes))
 }
 
-/// Calls the caller's function, if there is something new to tell.
+/// Calls the Python callback if the progress has changed.
 fn tell(
     py: Python<'_>,
     program: &Inside,

@@ -17,7 +17,7 @@ pyo3::import_exception!(flagstone.errors, WrongKeyError);
 pyo3::import_exception!(flagstone.errors, MissingError);
 pyo3::import_exception!(flagstone.errors, SnapshotEndedError);
 
-/// The exception for a command that could not do what was asked.
+/// The exception for a command that could not do its work.
 pub(crate) fn failed(failure: &Failure) -> PyErr {
     let why = failure.why();
     match failure {
@@ -26,10 +26,10 @@ pub(crate) fn failed(failure: &Failure) -> PyErr {
     }
 }
 
-/// The exception for a store that refused, or cannot go on.
+/// The exception for a store's error.
 pub(crate) fn store_error(error: Refusal) -> PyErr {
     let why = error.to_string();
-    // What failed in a table is what counts; the message names table and key.
+    // The error in the table determines the class; the message names table and key.
     let mut kind = &error;
     while let Refusal::Table { error, .. } = kind {
         kind = error;
@@ -54,7 +54,7 @@ pub(crate) fn store_error(error: Refusal) -> PyErr {
         _ => StoreError::new_err(why),
     };
     if let Some(number) = number {
-        // An `OSError` with the message alone has none.
+        // An `OSError` created from a message alone has no `errno`.
         Python::attach(|py| {
             let _ = raised.value(py).setattr("errno", number);
         });
@@ -62,12 +62,12 @@ pub(crate) fn store_error(error: Refusal) -> PyErr {
     raised
 }
 
-/// The exception for a panic: a defect of ours, which must not end the interpreter.
+/// The exception for a panic: a bug in flagstone, which must not end the interpreter.
 pub(crate) fn defect(panic: &(dyn Any + Send)) -> PyErr {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     InternalError::new_err(format!(
-        "a defect of flagstone, please report it: {}",
+        "internal error of flagstone, please report it: {}",
         text.unwrap_or("no message")
     ))
 }

@@ -1,8 +1,8 @@
 //! The native part of the Python package `flagstone`: commands of the program, run inside Python,
 //! and the entry points by which SQLite loads the VFS from this same file.
 //!
-//! What users call is in `python/flagstone`, with its types and examples; `_native.pyi` says what
-//! is here.
+//! The public API is in `python/flagstone`, with types and examples; `_native.pyi` declares this
+//! module.
 
 mod blocks;
 mod bytes;
@@ -12,7 +12,7 @@ mod owned;
 mod store;
 mod sweeps;
 
-// Its entry points are exported from this library: SQLite finds `sqlite3_extension_init` here.
+// Exports `sqlite3_extension_init`, by which SQLite loads the VFS from this library.
 use flagstone_sqlite as _;
 use pyo3::prelude::*;
 

@@ -1,5 +1,5 @@
-//! What Python holds of a store: a value that is there until it is ended, in the process that
-//! opened it alone; and the turn to write.
+//! Store objects owned by Python: a value that can be ended once, only in the process that opened
+//! it ([`Until`]), and the write lock ([`Turns`]).
 
 use crate::command::TICK;
 use crate::errors::{UsageError, store_error};
@@ -8,13 +8,13 @@ use pyo3::prelude::*;
 use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A value that is there until it is ended.
+/// A value that exists until [`Until::end`] takes it, and only in the process that created it.
 pub(crate) struct Until<T> {
     inner: Mutex<Option<T>>,
-    /// What is wrong once it is gone.
+    /// The error message for uses after the end.
     over: &'static str,
-    /// The process that it belongs to. A fork of that process has neither the threads of the store
-    /// nor a lock of its own on the file, and would write what its parent does not know of.
+    /// The process that created the value. A forked child has neither the store's threads nor its
+    /// own lock on the file; its writes would corrupt the store.
     process: u32,
 }
 
@@ -27,7 +27,7 @@ impl<T: Send> Until<T> {
         }
     }
 
-    /// Works with it, without the lock of the interpreter.
+    /// Calls `work` with the value, without the GIL.
     pub(crate) fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -42,7 +42,7 @@ impl<T: Send> Until<T> {
         }
     }
 
-    /// Takes it out. Nothing if that was done before, or if it is another process's.
+    /// Takes the value. `None` if it was taken before, or if another process created it.
     pub(crate) fn end(&self, py: Python<'_>) -> Option<T> {
         match self.is_ours() {
             true => py.detach(|| self.lock().take()),
@@ -50,13 +50,13 @@ impl<T: Send> Until<T> {
         }
     }
 
-    /// The error of a caller when it is gone, or another process's.
+    /// The error for a use after the end, or in another process.
     pub(crate) fn over(&self) -> PyErr {
         UsageError::new_err(match self.is_ours() {
             true => self.over,
             false => {
-                "the store is open in the process that this one was forked from: open it after \
-                 the fork, and in one of the two"
+                "the store was opened before this process was forked: open it after the fork, in \
+                 one process only"
             }
         })
     }
@@ -75,26 +75,26 @@ impl<T> Until<T> {
 impl<T> Drop for Until<T> {
     fn drop(&mut self) {
         if self.process != process::id() {
-            // To end it is up to the process that it belongs to.
+            // Only the process that created the value may end it.
             let inner = self.inner.get_mut();
             std::mem::forget(inner.unwrap_or_else(PoisonError::into_inner).take());
         }
     }
 }
 
-/// The turn to write. Threads of Python wait for it here and not in the store, so that Ctrl-C ends
-/// the wait.
+/// The write lock. Python threads wait for it here and not in the store, so that Ctrl-C can
+/// interrupt the wait.
 #[derive(Default)]
 pub(crate) struct Turns {
     is_taken: Mutex<bool>,
     is_free: Condvar,
 }
 
-/// The turn of one thread, until it is dropped.
+/// The write lock, held until this is dropped.
 pub(crate) struct Turn(Arc<Turns>);
 
 impl Turns {
-    /// Waits for the turn.
+    /// Waits for the write lock. Fails if a signal handler raises meanwhile.
     pub(crate) fn take(this: &Arc<Turns>, py: Python<'_>) -> PyResult<Turn> {
         loop {
             let took = py.detach(|| {

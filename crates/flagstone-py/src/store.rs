@@ -1,8 +1,9 @@
-//! Tables for Python: the native half of `flagstone.Store`. Every call releases the lock of the
-//! interpreter while it reads, writes or waits, so that threads share flushes.
+//! Tables for Python: the native half of `flagstone.Store`. Every call releases the GIL while it
+//! reads, writes or waits, so that commits of several threads can share a flush.
 //!
-//! Python has no lifetimes, so a transaction is behind a lock here, and is gone once it has ended.
-//! Pairs of a table are handed out in lists, each from where the one before has ended.
+//! Python has no lifetimes, so a transaction is kept behind a lock, and using it after its end is
+//! an error. Pairs of a table are returned in lists; each call continues after the last key of the
+//! previous one.
 
 use crate::blocks::{self, Live, Place};
 use crate::bytes::Bytes;
@@ -29,12 +30,12 @@ type Key = Vec<u8>;
 pub(crate) struct PyStore {
     store: Until<Store>,
     turns: Arc<Turns>,
-    /// The transaction of the `with` block that has the turn to write.
+    /// The newest transaction of a `with` block; it holds the write lock.
     live: Mutex<Option<Py<Live>>>,
 }
 
 impl PyStore {
-    /// The transaction that began last, which may be over.
+    /// The newest transaction of a `with` block, which may have ended.
     pub(crate) fn live(&self, py: Python<'_>) -> Option<Py<Live>> {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.as_ref().map(|live| live.clone_ref(py))
@@ -44,11 +45,11 @@ impl PyStore {
         let mut held = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *held, live);
         drop(held);
-        // Its end may run code of Python.
+        // Dropping it may run Python code.
         drop(before);
     }
 
-    /// Fails if the store is closed, or belongs to the process that this one was forked from.
+    /// Fails if the store is closed, or was opened by the parent process before a fork.
     pub(crate) fn must_be_open(&self, py: Python<'_>) -> PyResult<()> {
         self.store.with(py, |_| Ok(()))
     }
@@ -56,7 +57,7 @@ impl PyStore {
 
 #[pymethods]
 impl PyStore {
-    /// Opens a store, and makes one where there is none.
+    /// Opens a store, or creates it if `create` is set.
     #[new]
     #[pyo3(signature = (
         path, *, create=true, force=false, read_only=false, protocol=None, space=None, cache=None,
@@ -100,13 +101,13 @@ impl PyStore {
         })
     }
 
-    /// Begins to read.
+    /// Begins a read transaction on a snapshot.
     fn read(&self, py: Python<'_>) -> PyResult<PyReadTx> {
         let tx = self.store.with(py, |store| store.read())?;
         Ok(PyReadTx(Until::new(tx, "the snapshot is closed")))
     }
 
-    /// The transaction of the block that the caller is in, if it is in one.
+    /// The write transaction of the `with` block that the caller is in, if any.
     fn inside(this: &pyo3::Bound<'_, PyStore>) -> PyResult<Option<Py<PyWriteTx>>> {
         this.get().must_be_open(this.py())?;
         Ok(match blocks::place(this)? {
@@ -115,9 +116,9 @@ impl PyStore {
         })
     }
 
-    /// Begins to write, as soon as no other transaction does.
+    /// Begins a write transaction. Waits until no other one is live.
     pub(crate) fn write(&self, py: Python<'_>) -> PyResult<PyWriteTx> {
-        // A clone, so that others can read while this one waits.
+        // A clone, so that other threads can read while this one waits.
         let store = self.store.with(py, |store| Ok(store.clone()))?;
         let turn = Turns::take(&self.turns, py)?;
         let tx = py.detach(|| store.write()).map_err(store_error)?;
@@ -126,14 +127,15 @@ impl PyStore {
         Ok(PyWriteTx(Until::new(writing, "the transaction is over")))
     }
 
-    /// Gives the tables the lowest pages. Returns where the last one ends.
+    /// Moves the tables to the lowest pages. Returns the number of pages up to the highest one in
+    /// use.
     fn compact(&self, py: Python<'_>) -> PyResult<u64> {
-        // A clone, so that others can read and write meanwhile.
+        // A clone, so that other threads can read and write meanwhile.
         let store = self.store.with(py, |store| Ok(store.clone()))?;
         py.detach(|| store.compact()).map_err(store_error)
     }
 
-    /// Closes the store. Transactions that live keep the file open until they end.
+    /// Closes the store. Live transactions keep the file open until they end.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.store.end(py);
         let closed = py.detach(|| store.map_or(Ok(()), Store::close));
@@ -141,7 +143,7 @@ impl PyStore {
     }
 }
 
-/// The key of a store, if one is given.
+/// The key from a key or a passphrase; `None` if neither is given.
 fn key_of(key: Option<Bytes>, passphrase: Option<String>) -> PyResult<Option<StoreKey>> {
     match (key, passphrase) {
         (None, None) => Ok(None),
@@ -155,7 +157,7 @@ fn key_of(key: Option<Bytes>, passphrase: Option<String>) -> PyResult<Option<Sto
                 .map_err(|error| UsageError::new_err(error.to_string()))
         }
         (Some(_), Some(_)) => Err(UsageError::new_err(
-            "a store has one key: give the key or the passphrase",
+            "a store has one key: give either the key or the passphrase",
         )),
     }
 }
@@ -173,7 +175,7 @@ pub(crate) fn rekey(
 ) -> PyResult<()> {
     let missing = |which: &str| {
         UsageError::new_err(format!(
-            "the {which} key is missing: give it, its file, or a passphrase"
+            "the {which} key is missing: give the key, its file, or a passphrase"
         ))
     };
     let old = key_of(key, passphrase)?.ok_or_else(|| missing("present"))?;
@@ -206,8 +208,8 @@ fn value<'py>(py: Python<'py>, bytes: Option<Vec<u8>>) -> Option<Bound_<'py>> {
 
 type Bound_<'py> = pyo3::Bound<'py, PyBytes>;
 
-/// Pairs between two keys, the first of which may be left out, from one end, and not more than so
-/// many.
+/// A range of a table's pairs, read from one end (`reverse`: from the high end), at most `limit` of
+/// them.
 struct Part {
     low: Bound<Key>,
     high: Bound<Key>,
@@ -216,7 +218,8 @@ struct Part {
 }
 
 impl Part {
-    /// The keys from `low` to before `high`; in `reverse` and otherwise they go on behind `after`.
+    /// The keys from `low` up to but not including `high`. If `after` is given, continues after it
+    /// in the direction of reading.
     fn new(
         low: Option<Bytes>,
         high: Option<Bytes>,
@@ -239,7 +242,7 @@ impl Part {
         }
     }
 
-    /// Whether it is the whole of a table, which hashed ones have as well.
+    /// Whether the range covers the whole table. Hashed tables support no other range.
     fn is_all(&self) -> bool {
         matches!(
             (&self.low, &self.high),
@@ -247,7 +250,7 @@ impl Part {
         )
     }
 
-    /// Whether nothing can lie between its ends.
+    /// Whether the bounds exclude every key.
     fn is_empty(&self) -> bool {
         match (&self.low, &self.high) {
             (Bound::Included(low), Bound::Excluded(high)) => low >= high,
@@ -277,12 +280,12 @@ fn as_bytes(py: Python<'_>, pairs: Pairs) -> Vec<(Bound_<'_>, Bound_<'_>)> {
         .collect()
 }
 
-/// The tables as they were at one moment.
+/// A read transaction: a snapshot of the tables.
 #[pyclass(module = "flagstone._native", name = "ReadTx", frozen)]
 pub(crate) struct PyReadTx(Until<ReadTx>);
 
 impl PyReadTx {
-    /// Reads a table; one that there is not has nothing in it.
+    /// Reads a table. A missing table reads as empty.
     fn table<R: Send + Default>(
         &self,
         py: Python<'_>,
@@ -362,21 +365,20 @@ impl PyReadTx {
     }
 }
 
-/// A transaction that writes.
+/// A write transaction.
 #[pyclass(module = "flagstone._native", name = "WriteTx", frozen)]
 pub(crate) struct PyWriteTx(Until<Writing>);
 
 struct Writing {
     tx: WriteTx,
-    /// Dropped after the transaction.
+    /// The write lock. Dropped after the transaction.
     turn: Turn,
-    /// Tables that are known to be there. To look for one in the catalog takes longer than to read
-    /// a value.
+    /// Tables known to exist. Looking one up in the catalog takes longer than reading a value.
     known: HashSet<String>,
 }
 
 impl Writing {
-    /// A table, if it is there.
+    /// Opens a table if it exists.
     fn look(&mut self, name: &str) -> Result<Option<TableMut<'_>>, StoreError> {
         if !self.known.contains(name) {
             if self.tx.kind(name)?.is_none() {
@@ -389,7 +391,7 @@ impl Writing {
 }
 
 impl PyWriteTx {
-    /// Reads a table; one that there is not has nothing in it, and is not made.
+    /// Reads a table. A missing table reads as empty and is not created.
     fn look<R: Send + Default>(
         &self,
         py: Python<'_>,
@@ -464,7 +466,7 @@ impl PyWriteTx {
         Ok(as_bytes(py, pairs))
     }
 
-    /// Opens a table, and makes one of a kind if there is none.
+    /// Opens a table, or creates it with `kind`.
     #[pyo3(signature = (table, kind=None))]
     fn make(&self, py: Python<'_>, table: &str, kind: Option<&str>) -> PyResult<()> {
         let kind = kind_of(kind)?;
@@ -504,7 +506,7 @@ impl PyWriteTx {
         })
     }
 
-    /// Makes a savepoint.
+    /// Creates a savepoint.
     pub(crate) fn savepoint(&self, py: Python<'_>) -> PyResult<PySavepoint> {
         self.0.with(py, |this| Ok(PySavepoint(this.tx.savepoint())))
     }
@@ -522,7 +524,8 @@ impl PyWriteTx {
         self.0.with(py, move |this| this.tx.release(savepoint))
     }
 
-    /// Commits, and returns when that is durable. Others write meanwhile.
+    /// Commits, and returns when the commit is durable. Other transactions can write during the
+    /// flush.
     pub(crate) fn commit(&self, py: Python<'_>) -> PyResult<()> {
         match self.0.end(py) {
             Some(this) => py
@@ -536,13 +539,13 @@ impl PyWriteTx {
         }
     }
 
-    /// Undoes all of it. Nothing happens if the transaction is over.
+    /// Rolls back the transaction. Does nothing if it has ended.
     pub(crate) fn rollback(&self, py: Python<'_>) {
         let tx = self.0.end(py);
         py.detach(|| drop(tx));
     }
 }
 
-/// A moment of a transaction.
+/// A savepoint of a write transaction.
 #[pyclass(module = "flagstone._native", name = "Savepoint", frozen)]
 pub(crate) struct PySavepoint(Savepoint);

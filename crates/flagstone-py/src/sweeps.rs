@@ -1,4 +1,4 @@
-//! Single tasks of a sweep, for programs that hand them to workers.
+//! Runs single tasks of a sweep, for programs that distribute them to workers.
 
 use crate::command::waiting;
 use crate::errors::{FailedError, UsageError};
@@ -12,8 +12,8 @@ fn parse(task: &str) -> PyResult<Task> {
     Task::from_json(task).map_err(|error| UsageError::new_err(error.to_string()))
 }
 
-/// Runs a task, given as JSON, and returns the bytes of its result file. `look` is called now and
-/// then; the task ends if it raises.
+/// Runs a task, given as JSON, and returns the bytes of its result file. Calls `look` periodically;
+/// the task ends if it raises.
 #[pyfunction]
 #[pyo3(signature = (task, look=None))]
 pub(crate) fn run_task<'py>(
@@ -31,8 +31,8 @@ pub(crate) fn run_task<'py>(
     Ok(PyBytes::new(py, &kept.bytes()))
 }
 
-/// The result of a task from the bytes of its file, which are checked, as JSON: metrics by name, or
-/// why the protocol refuses the task.
+/// Checks the bytes of a task's result file and returns the result as JSON: metrics by name, or why
+/// the protocol refuses the task.
 #[pyfunction]
 pub(crate) fn read_result(task: &str, bytes: &[u8]) -> PyResult<String> {
     let task = parse(task)?;

@@ -102,7 +102,7 @@ def test_settings_reach_the_protocol_that_has_them():
     ("arguments", "message"),
     [
         ({"protocols": "seel"}, "there is no protocol `seel`, did you mean `seal`"),
-        ({"protocols": "seal", "fill": 2}, "it must be a number from 0 to 1"),
+        ({"protocols": "seal", "fill": 2}, "must be a number from 0 to 1"),
         ({"protocols": "seal", "settings": {"zoen": 1}}, "no setting `zoen`"),
         ({"requests": 10}, "`requests` is of generated transactions"),
         ({"protocols": "seal", "frames": 3}, "`frames` is of databases"),

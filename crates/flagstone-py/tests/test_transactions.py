@@ -77,7 +77,7 @@ def test_a_task_that_is_made_within_a_transaction_is_not_in_it(store):
         go_on = asyncio.Event()
 
         async def child():
-            with pytest.raises(UsageError, match="made within a transaction"):
+            with pytest.raises(UsageError, match="started within a transaction"):
                 store["t"][b"child"] = b"1"
             assert b"own" not in store["t"], "it reads what is durable"
             await go_on.wait()
@@ -99,7 +99,7 @@ def test_a_thread_with_the_context_of_a_transaction_is_told_so_and_does_not_wait
     async def main():
         with store.transaction():
             store["t"][b"own"] = b"1"
-            with pytest.raises(UsageError, match="made within a transaction"):
+            with pytest.raises(UsageError, match="started within a transaction"):
                 await asyncio.wait_for(asyncio.to_thread(store["t"].add, b"n"), 60)
             assert await asyncio.to_thread(len, store["t"]) == 0
         # The context knows of a transaction that is over, and of no other.
@@ -172,14 +172,14 @@ def test_blocks_that_end_out_of_order_are_an_error(store):
 
     first, second = work(b"1"), work(b"2")
     next(first), next(second)
-    with pytest.raises(UsageError, match="reverse order"):
+    with pytest.raises(UsageError, match="end inner blocks first"):
         next(first)
-    with pytest.raises(UsageError, match="reverse order"):
+    with pytest.raises(UsageError, match="end inner blocks first"):
         next(second)
     assert dict(store["t"]) == {}
     assert_no_transaction(store)
     block = store.transaction()
-    with block, pytest.raises(UsageError, match="entered already"), block:
+    with block, pytest.raises(UsageError, match="already entered"), block:
         pass
 
 

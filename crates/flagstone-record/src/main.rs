@@ -27,7 +27,7 @@ use indicatif::ProgressBar;
 use self::postgres::Isolation;
 use record::{Import, Limit, Observer, Options, Recording};
 
-/// Run transactions on a database and keep what they did to its pages as a trace.
+/// Run transactions on a database server and record its page accesses as a trace.
 #[derive(Parser)]
 #[command(name = "flagstone-record", version, arg_required_else_help = true)]
 struct Cli {
@@ -35,14 +35,14 @@ struct Cli {
     source: Source,
 }
 
-/// What to record from.
+/// The database server to record.
 #[derive(Debug, Subcommand)]
 enum Source {
-    /// Run TPC-C on PostgreSQL and import what its write-ahead log says of it.
+    /// Run TPC-C on PostgreSQL and import a trace from its write-ahead log.
     ///
     /// Needs a server on this machine whose data directory this user may read, the right to
-    /// CHECKPOINT, and pg_waldump of the same version. scripts/record-postgres.sh makes a
-    /// throw-away server that has all this.
+    /// CHECKPOINT, and pg_waldump of the same version. scripts/record-postgres.sh creates a
+    /// temporary server that meets these requirements.
     ///
     /// With --reads the trace comes from bpftrace instead of the log, and needs root.
     Postgres(Postgres),
@@ -55,54 +55,54 @@ struct Postgres {
     #[arg(long)]
     url: String,
 
-    /// Populate the database first. It must not hold the tables yet.
+    /// Create and populate the tables first. They must not exist yet.
     #[arg(long)]
     load: bool,
 
-    /// Warehouses to populate the database with (about 100 MB each); 5 if not given. Without --load
-    /// the transactions use all that are there.
+    /// Warehouses to create (about 100 MB each) [default: 5]. Without --load, the transactions use
+    /// all existing warehouses.
     #[arg(long, value_name = "W", requires = "load",
           value_parser = clap::value_parser!(i64).range(1..=32_767))]
     warehouses: Option<i64>,
 
-    /// Clients, each with a connection of its own.
+    /// Number of clients. Each has its own connection.
     #[arg(long, value_name = "N", default_value_t = 20,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     clients: u32,
 
-    /// Let the clients run for this long (60 if neither this nor --transactions is given).
+    /// Run the clients for this many seconds [default: 60, unless --transactions is given].
     #[arg(long, value_name = "S", conflicts_with = "transactions",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seconds: Option<u64>,
 
-    /// Let the clients run this many transactions of all kinds.
+    /// Run this many transactions, counting all kinds.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     transactions: Option<u64>,
 
-    /// How far transactions that write are kept apart.
+    /// Isolation level of transactions that write.
     #[arg(long, value_enum, default_value = "read-committed")]
     isolation: IsolationArg,
 
-    /// Fixes the population and what each client asks for. The order in which the server serves
-    /// the clients is not fixed by it: no two recordings are the same.
+    /// Seed of the population and of the clients' requests. It does not fix the order in which the
+    /// server executes them, so no two recordings are equal.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Record reads of pages as well, by tracing the server with bpftrace. Needs root, bpftrace,
-    /// and a server built with probes, as Debian's and PostgreSQL's own packages are. It keeps some
-    /// 50 bytes an access in TMPDIR until the end.
+    /// Also record page reads, by tracing the server with bpftrace. Needs root, bpftrace, and a
+    /// server built with --enable-dtrace, as Debian's and PostgreSQL's own packages are. Keeps
+    /// about 50 bytes per access in TMPDIR until the end.
     #[arg(long, conflicts_with = "waldump")]
     reads: bool,
 
-    /// pg_waldump, where it is not found by itself.
+    /// Path of pg_waldump [default: searched for].
     #[arg(long, value_name = "PATH")]
     waldump: Option<PathBuf>,
 
-    /// The server's data directory, where the server does not tell it.
+    /// The server's data directory [default: as the server reports it].
     #[arg(long, value_name = "PATH")]
     pgdata: Option<PathBuf>,
 
-    /// The trace to write.
+    /// The trace file to write.
     #[arg(short, long, value_name = "OUT.parquet")]
     output: PathBuf,
 }
@@ -133,7 +133,7 @@ fn main() -> ExitCode {
 }
 
 fn postgres(args: Postgres) -> Result<(), Failure> {
-    // Find out before the run whether the output can be written.
+    // Check before the run that the output can be written.
     let output = Output::new(&args.output, &[])?;
     let options = Options {
         url: args.url,
@@ -208,7 +208,7 @@ fn print(recording: &Recording) {
     }
     if total.passed_over > 0 {
         say(&format!(
-            "deliveries passed over {} districts without an order",
+            "deliveries skipped {} districts without an order",
             total.passed_over
         ));
     }
@@ -236,7 +236,7 @@ impl Terminal {
         self.bar.set_message(message);
     }
 
-    /// Prints a line that stays, even if no progress bar is drawn.
+    /// Prints a permanent line, even if no progress bar is drawn.
     fn line(&self, text: &str) {
         self.bar.suspend(|| note(text));
     }

@@ -221,7 +221,7 @@ fn values(statement: &'static Statement, row: &::postgres::Row) -> Result<Row, E
         .collect()
 }
 
-/// A value as a parameter of a statement.
+/// A value that is sent as a parameter of a statement.
 #[derive(Debug)]
 struct Sent<'a>(&'a Value);
 

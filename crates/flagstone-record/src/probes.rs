@@ -23,27 +23,27 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) enum ProbeError {
     /// This process does not run as root.
     #[error(
-        "--reads needs root: the kernel lets nobody else trace another process; run this command \
-         with sudo, or leave --reads out and record what the log has, the writes"
+        "--reads needs root to trace the server: run this command with sudo, or leave --reads out \
+         and record only the writes, from the log"
     )]
     NotRoot,
     /// bpftrace is not installed, or does not run.
     #[error(
-        "--reads needs bpftrace, and it does not run: {0}; install it (Debian: apt install \
-         bpftrace), or leave --reads out and record what the log has, the writes"
+        "--reads needs bpftrace, which does not run: {0}; install it (Debian: apt install \
+         bpftrace), or leave --reads out and record only the writes, from the log"
     )]
     NotFound(String),
     /// The path of the server's executable is unknown.
     #[error(
-        "which program the server runs is not known: {0}; --reads works on the server's machine; \
-         point --pgdata at its data directory"
+        "cannot find the server's program: {0}; --reads must run on the server's machine; set \
+         --pgdata to its data directory"
     )]
     ServerUnknown(String),
     /// The server's executable has no probes.
     #[error(
-        "{} lacks what --reads attaches to ({missing}): it was built without --enable-dtrace or \
-         stripped of its symbols; use the server of Debian's or PostgreSQL's packages, or leave \
-         --reads out",
+        "{} lacks the probes or symbols that --reads needs ({missing}): it was built without \
+         --enable-dtrace, or its symbols were stripped; use the server of Debian's or PostgreSQL's \
+         packages, or leave --reads out",
         server.display()
     )]
     NoProbes {
@@ -65,13 +65,14 @@ pub(crate) enum ProbeError {
     },
     /// bpftrace runs but reports no event of the server.
     #[error(
-        "bpftrace runs but sees nothing of the server in {} s: does {} run it, and on this machine?",
+        "bpftrace runs but saw no event of the server within {} s: check that the server runs {}, \
+         on this machine",
         PATIENCE.as_secs(),
         .0.display()
     )]
     Blind(PathBuf),
     /// A file could not be read or written.
-    #[error("{}: {error}; TMPDIR says where such files go", path.display())]
+    #[error("{}: {error}; set TMPDIR to use another folder for temporary files", path.display())]
     File {
         /// The path of the file.
         path: PathBuf,
@@ -80,14 +81,14 @@ pub(crate) enum ProbeError {
     },
 }
 
-/// What is needed to trace a server, once it has all been found.
+/// The server and programs needed for tracing, all checked by [`Probes::find`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Probes {
     server: PathBuf,
 }
 
 impl Probes {
-    /// Checks that this user can trace the server, and finds the programs that this takes.
+    /// Checks that this user can trace the server, and finds the required programs.
     pub(crate) fn find(server: &Server, data: Option<&Path>) -> Result<Self, ProbeError> {
         if !is_root() {
             return Err(ProbeError::NotRoot);
@@ -112,8 +113,8 @@ impl Probes {
         Ok(Probes { server })
     }
 
-    /// Starts the tracer. `stir` is called repeatedly until the tracer reports events; it has to
-    /// make the server run some transactions.
+    /// Starts the tracer. Calls `stir` repeatedly until the tracer reports events; `stir` must make
+    /// the server run some transactions.
     pub(crate) fn attach<E: From<ProbeError>>(
         &self,
         mut stir: impl FnMut() -> Result<(), E>,
@@ -159,8 +160,8 @@ impl Probes {
     }
 }
 
-/// Creates a new file, and fails if the path exists. This runs as root, and another user may have
-/// put a link there, which must not be followed.
+/// Creates a new file, and fails if the path exists. The program runs as root, so it must not
+/// follow a link that another user has put at this path.
 fn create_anew(path: &Path) -> std::io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -178,7 +179,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Whether the output has an event of a transaction yet.
+    /// Whether the output contains an event of a transaction yet.
     fn sees(&mut self) -> Result<bool, ProbeError> {
         let status = self.child.try_wait();
         if let Ok(Some(status)) = status {
@@ -275,12 +276,14 @@ fn run(arguments: &[&str]) -> Result<Output, ProbeError> {
         .map_err(|error| ProbeError::NotFound(error.to_string()))
 }
 
-/// The path of the server's executable, which `postmaster.opts` in its data directory tells.
+/// The path of the server's executable, read from `postmaster.opts` in its data directory.
 fn executable(server: &Server, data: Option<&Path>) -> Result<PathBuf, ProbeError> {
     let directory = data
         .map(Path::to_owned)
         .or_else(|| server.data_directory.as_ref().map(PathBuf::from))
-        .ok_or_else(|| ProbeError::ServerUnknown("it does not tell its data directory".into()))?;
+        .ok_or_else(|| {
+            ProbeError::ServerUnknown("the server does not report its data directory".into())
+        })?;
     let file = directory.join("postmaster.opts");
     let unknown = |what: String| ProbeError::ServerUnknown(format!("{}: {what}", file.display()));
     let text = std::fs::read_to_string(&file).map_err(|error| unknown(error.to_string()))?;
@@ -310,7 +313,7 @@ mod tests {
 
         assert_eq!(found.unwrap(), std::fs::canonicalize(program).unwrap());
         for error in [&unknown, &missing, &gone] {
-            assert!(error.contains("point --pgdata"), "{error}");
+            assert!(error.contains("set --pgdata"), "{error}");
         }
         assert!(gone.contains("`/nonexistent`"), "{gone}");
     }

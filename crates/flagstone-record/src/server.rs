@@ -26,11 +26,11 @@ impl std::str::FromStr for Lsn {
             let part = |digits| u32::from_str_radix(digits, 16).ok().map(u64::from);
             Some(Lsn((part(high)? << 32) | part(low)?))
         };
-        parse().ok_or_else(|| format!("`{text}` is not a position in the log (like 0/1634FA8)"))
+        parse().ok_or_else(|| format!("`{text}` is not a position in the log, such as 0/1634FA8"))
     }
 }
 
-/// The settings that a recording depends on, or that its provenance contains.
+/// The settings that affect a recording or are kept in its provenance.
 pub(crate) const SETTINGS: [&str; 15] = [
     "server_version",
     "block_size",
@@ -109,8 +109,8 @@ impl Server {
         };
         advise(
             is("wal_level", "minimal"),
-            "wal_level is minimal: what a transaction does to a table that it made or emptied \
-             itself is not in the log, and the log cannot be kept by a slot; set wal_level = replica",
+            "wal_level is minimal: the log lacks changes to tables created or truncated in the \
+             same transaction, and a slot cannot keep the log; set wal_level = replica",
         );
         advise(
             is("wal_level", "logical"),
@@ -119,23 +119,23 @@ impl Server {
         advise(
             is("full_page_writes", "on"),
             "full_page_writes is on: the log has whole pages after each checkpoint, is many times \
-             as long and slows the transactions down; on a server without valuable data set \
+             longer and slows transactions down; on a server without valuable data set \
              full_page_writes = off",
         );
         advise(
             is("wal_log_hints", "on") || is("data_checksums", "on"),
-            "hint bits are logged (wal_log_hints or data checksums): reading changes pages, and \
-             these changes belong to no transaction; use a cluster without both",
+            "hint bits are logged (wal_log_hints or data checksums): reads change pages outside of \
+             transactions; use a cluster without both",
         );
         advise(
             is("autovacuum", "on"),
-            "autovacuum is on: its transactions get into the trace; set autovacuum = off while \
+            "autovacuum is on: its transactions appear in the trace; set autovacuum = off while \
              recording",
         );
         advise(
             is("synchronous_commit", "on") && is("fsync", "on"),
-            "synchronous_commit is on: right, but each commit waits for the disk, and the times \
-             in the trace are those of this disk; set synchronous_commit = off for a faster run",
+            "synchronous_commit is on: each commit waits for the disk, so the times in the trace \
+             are those of this disk; set synchronous_commit = off for a faster run",
         );
         advice
     }
@@ -162,8 +162,8 @@ pub(crate) fn mark(client: &mut Client) -> Result<Lsn, Error> {
     })
 }
 
-/// Flushes the log up to now, by a commit that waits for it. The transaction has to write to the
-/// log, or the server does not flush; a logical message changes no page.
+/// Flushes the log up to now by a synchronous commit. The transaction must write to the log, or the
+/// server does not flush; it writes a logical message, which changes no page.
 pub(crate) fn flush(client: &mut Client) -> Result<(), Error> {
     let sql = "BEGIN; SET LOCAL synchronous_commit = local; \
                SELECT pg_logical_emit_message(true, 'flagstone', 'end'); COMMIT";
@@ -191,8 +191,8 @@ pub(crate) fn date(client: &mut Client) -> Result<String, Error> {
     Ok(row.get(0))
 }
 
-/// Makes the server keep its log from now on, while this connection is open. Needs the right to
-/// replicate, a `wal_level` above minimal, and a free replication slot.
+/// Makes the server keep its log from now on, while this connection is open. Needs the REPLICATION
+/// attribute, a `wal_level` above minimal, and a free replication slot.
 pub(crate) fn keep_log(client: &mut Client) -> Result<(), Error> {
     let sql = "SELECT pg_create_physical_replication_slot(\
                'flagstone_' || pg_backend_pid(), true, true)";

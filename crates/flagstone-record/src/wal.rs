@@ -12,9 +12,8 @@ use crate::server::{Lsn, Server};
 pub(crate) enum WalError {
     /// The program is not found.
     #[error(
-        "pg_waldump of PostgreSQL {major} is not found ({tried}); it comes with the server's \
-         package: point --waldump at it, for example \
-         --waldump /usr/lib/postgresql/{major}/bin/pg_waldump"
+        "cannot find pg_waldump of PostgreSQL {major} ({tried}), which is in the server's package: \
+         give its path, for example --waldump /usr/lib/postgresql/{major}/bin/pg_waldump"
     )]
     NotFound {
         /// The major version of the server.
@@ -22,10 +21,10 @@ pub(crate) enum WalError {
         /// The places that were searched.
         tried: String,
     },
-    /// The program is of another version than the server.
+    /// The program and the server have different versions.
     #[error(
-        "{} is of PostgreSQL {found}, the server of {wanted}: their logs differ; point --waldump \
-         at pg_waldump of PostgreSQL {wanted}",
+        "{} is of PostgreSQL {found}, but the server is of {wanted}: set --waldump to pg_waldump \
+         of PostgreSQL {wanted}",
         path.display()
     )]
     Version {
@@ -38,15 +37,14 @@ pub(crate) enum WalError {
     },
     /// The server does not tell its data directory.
     #[error(
-        "the server does not tell this user its data directory; connect as a superuser or a member \
-         of pg_read_all_settings, or point --pgdata at the directory"
+        "the server does not report its data directory to this user: connect as a superuser or a \
+         member of pg_read_all_settings, or set --pgdata"
     )]
     DirectoryUnknown,
     /// The directory of the log cannot be read.
     #[error(
-        "cannot read {}: {error}; the log belongs to the server's user, on the server's machine: \
-         run this command there and as that user (for example with sudo -u postgres), or point \
-         --pgdata at a data directory that can be read",
+        "cannot read {}: {error}; run this command on the server's machine as the server's user \
+         (for example with sudo -u postgres), or set --pgdata to a data directory that can be read",
         path.display()
     )]
     Unreadable {
@@ -57,8 +55,8 @@ pub(crate) enum WalError {
     },
     /// The server has removed or recycled a segment of the log.
     #[error(
-        "the server has already removed {segment} of its log from {}; set wal_keep_size above \
-         what a run writes (here at least {mebibytes}MB), or record fewer transactions",
+        "the server has already removed {segment} of its log from {}: set wal_keep_size to more \
+         than a run writes (here at least {mebibytes}MB), or record fewer transactions",
         directory.display()
     )]
     Recycled {
@@ -81,7 +79,7 @@ pub(crate) enum WalError {
     },
 }
 
-/// `pg_waldump` and the log that it reads. Both have been checked to be accessible.
+/// `pg_waldump` and the log that it reads. Both were found accessible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wal {
     program: PathBuf,
@@ -333,7 +331,7 @@ mod tests {
     fn a_log_that_cannot_be_read_is_reported_with_what_to_do() {
         let mut server = Server::default();
         let error = find_log(&server, None).unwrap_err();
-        assert!(error.to_string().contains("point --pgdata"), "{error}");
+        assert!(error.to_string().contains("set --pgdata"), "{error}");
         server.data_directory = Some("/nonexistent".into());
         let error = find_log(&server, None).unwrap_err();
         assert!(

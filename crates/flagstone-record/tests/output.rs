@@ -24,9 +24,9 @@ fn a_trace_goes_to_a_regular_file_or_nothing_is_run() {
         (path("pipe"), "it is a pipe"),
         (path(""), "it is a folder"),
         (path("no/such"), "there is no folder"),
-        ("-".into(), "does not go to standard output"),
+        ("-".into(), "cannot be written to standard output"),
         // If the output path is usable, the error is that there is no server.
-        (path("new"), "no connection"),
+        (path("new"), "cannot connect to"),
     ] {
         let error = said(&output);
         assert!(

@@ -8,8 +8,9 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Have SQLite check the database in a store (`PRAGMA integrity_check`). Nothing is changed. Exit
-/// code 1 if something is wrong. `flagstone store check --sqlite` checks the store as well.
+/// Run SQLite's integrity check (`PRAGMA integrity_check`) on the database in a store. Changes
+/// nothing. Exit code 1 if something is wrong. `flagstone store check --sqlite` checks the store as
+/// well.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The store.
@@ -31,9 +32,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 note(what);
             }
             say(match is_well {
-                true => "the database is well: SQLite has checked it (integrity_check)",
+                true => "the database is intact: SQLite has checked it (integrity_check)",
                 false => {
-                    "the database is damaged; `sqlite3`'s `.recover` salvages rows of an export"
+                    "the database is damaged: export it, and salvage its rows with `.recover` of \
+                     `sqlite3`"
                 }
             });
         }
@@ -57,7 +59,7 @@ fn wrong(args: &Args) -> Result<Vec<String>, Failure> {
         .and_then(|mut check| check.query_map([], |row| row.get(0))?.collect());
     let lines: Vec<String> = match lines {
         Ok(lines) => lines,
-        // A database too damaged to be checked is a finding as well, and not an error.
+        // A database too damaged to check is a finding, not an error.
         Err(error) => match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt) => vec![error.to_string()],
             _ => return Err(told(error)),

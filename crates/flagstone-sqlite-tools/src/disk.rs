@@ -34,7 +34,7 @@ impl Counters {
         })
     }
 
-    /// The difference to the earlier counters `before`.
+    /// The counters minus the earlier counters `before`.
     pub(crate) fn since(self, before: Counters) -> Counters {
         Counters {
             bytes: self.bytes - before.bytes,

@@ -105,7 +105,7 @@ pub(crate) fn uri_of(path: &Path, key: Option<&KeySource>) -> Result<String, Fai
 pub(crate) fn escaped(path: &Path) -> Result<String, Failure> {
     let text = path.to_str().ok_or_else(|| {
         Failure::Usage(format!(
-            "{} has bytes that are no text: use another name",
+            "{}: the path is not valid UTF-8: use another name",
             path.display()
         ))
     })?;

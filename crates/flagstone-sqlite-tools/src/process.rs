@@ -1,5 +1,5 @@
 //! What the kernel reports on this process and its files: bytes written, memory, descriptors, and
-//! space on disk.
+//! disk space.
 
 use flagstone_terminal::Failure;
 use std::os::unix::fs::MetadataExt;
@@ -17,16 +17,18 @@ pub(crate) fn memory() -> Result<u64, Failure> {
         words.trim().strip_suffix(" kB")?.parse::<u64>().ok()
     });
     let found = found.map(|kib| kib * 1024);
-    found.ok_or_else(|| Failure::Usage("the kernel does not say how much memory it gave".into()))
+    found.ok_or_else(|| {
+        Failure::Usage("the kernel does not report the memory of the process".into())
+    })
 }
 
 /// The number of descriptors that this process has open.
 pub(crate) fn descriptors() -> Result<u64, Failure> {
-    // Reading the folder itself opens one of them.
+    // Reading the folder opens one descriptor itself.
     Ok(std::fs::read_dir("/proc/self/fd")?.count() as u64 - 1)
 }
 
-/// Bytes that a file and its side files (see [`files_of`]) take on disk.
+/// Disk space of a file and its side files (see [`files_of`]), in bytes.
 pub(crate) fn room(path: &Path) -> Result<u64, Failure> {
     let mut room = 0;
     for file in files_of(path)? {
@@ -46,7 +48,7 @@ pub(crate) fn written() -> Result<u64, Failure> {
     })
 }
 
-/// A file and its side files, whose names are its name, a hyphen and a suffix.
+/// A file and its side files, whose names are the file's name, a hyphen and a suffix.
 pub(crate) fn files_of(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let mut files = Vec::new();

@@ -18,7 +18,7 @@ use tempfile::NamedTempFile;
 pub(crate) struct Import {
     /// The database.
     database: PathBuf,
-    /// The store to make. With a key it is encrypted.
+    /// The store to create. With a key it is encrypted.
     store: PathBuf,
     #[command(flatten)]
     key: KeyArgs,
@@ -29,26 +29,26 @@ pub(crate) struct Import {
 pub(crate) struct Export {
     /// The store.
     store: PathBuf,
-    /// The database to make, which is not encrypted.
+    /// The database to create. It is not encrypted.
     database: PathBuf,
     #[command(flatten)]
     key: KeyArgs,
 }
 
-/// Where the key of an encrypted store is: never on the command line itself.
+/// The source of an encrypted store's key. Never the key itself on the command line.
 #[derive(Debug, clap::Args)]
 #[group(id = "key_of_store", multiple = false)]
 pub(crate) struct KeyArgs {
-    /// The file with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits.
+    /// Read the key of an encrypted store from this file: 32 bytes, or 64 hexadecimal digits.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// The environment variable with the key of an encrypted store, as 64 hexadecimal digits.
+    /// Read the key of an encrypted store from this environment variable: 64 hexadecimal digits.
     #[arg(long, value_name = "NAME")]
     key_env: Option<String>,
 }
 
 impl KeyArgs {
-    /// The source of the key, if given. The key is read now, so that errors in it come first.
+    /// The source of the key, if given. Reads the key to report its errors early.
     pub(crate) fn source(&self) -> Result<Option<KeySource>, Failure> {
         let file = self.key_file.clone().map(KeySource::File);
         let source = file.or_else(|| self.key_env.clone().map(KeySource::Variable));
@@ -58,7 +58,7 @@ impl KeyArgs {
     }
 }
 
-/// Bytes reserved by a store in each page. SQLite leaves them free if it is told to.
+/// Bytes that a store uses in each page. SQLite leaves them free if told to reserve them.
 const RESERVED_BYTES: i32 = 64;
 
 pub(crate) fn import(args: &Import) -> Result<ExitCode, Failure> {
@@ -68,7 +68,7 @@ pub(crate) fn import(args: &Import) -> Result<ExitCode, Failure> {
     let source = Connection::open_with_flags(&args.database, flags)?;
     // The VFS must be registered before `VACUUM INTO` opens the copy by its URI.
     flagstone_sqlite::register!(rusqlite::ffi)?;
-    // The copy gets the page size of stores, whatever that of the source.
+    // The copy gets the page size of stores, whatever the page size of the source.
     source.execute_batch("PRAGMA page_size = 4096")?;
     reserve_bytes(&source)?;
     let draft = draft_of(&args.store)?;
@@ -141,7 +141,7 @@ fn finish(draft: NamedTempFile, source: &Path, target: &Path) -> Result<(), Fail
 fn refuse_existing(path: &Path) -> Result<(), Failure> {
     match path.exists() {
         true => Err(Failure::Usage(format!(
-            "{} is there already: name a file that is not",
+            "{} exists already: give the path of a new file",
             path.display()
         ))),
         false => Ok(()),
@@ -152,8 +152,8 @@ fn refuse_existing(path: &Path) -> Result<(), Failure> {
 #[allow(unsafe_code, reason = "SQLite has no statement for it")]
 fn reserve_bytes(db: &Connection) -> Result<(), Failure> {
     let mut bytes = RESERVED_BYTES;
-    // SAFETY: the connection is open, no name means its main database, and this control takes an
-    // `int` that it reads and writes while it runs.
+    // SAFETY: the connection is open; a null name means its main database; this file control reads
+    // and writes an `int` during the call only.
     let code = unsafe {
         rusqlite::ffi::sqlite3_file_control(
             db.handle(),
@@ -165,14 +165,14 @@ fn reserve_bytes(db: &Connection) -> Result<(), Failure> {
     match code {
         rusqlite::ffi::SQLITE_OK => Ok(()),
         code => Err(Failure::Failed(format!(
-            "SQLite leaves no bytes free in pages: error {code}"
+            "SQLite cannot reserve bytes in its pages: error {code}"
         ))),
     }
 }
 
-/// Copies a database by `VACUUM INTO`. Progress is read off the size of the copy.
+/// Copies a database by `VACUUM INTO`. Reports progress by the size of the copy.
 fn copy(source: &Connection, target: &str, path: &Path) -> Result<(), Failure> {
-    /// Steps of SQLite's virtual machine between two checks of that size.
+    /// Steps of SQLite's virtual machine between two checks of the copy's size.
     const STEPS: i32 = 100_000;
     let sizes = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
     let bytes: u64 = source.query_row(sizes, [], |row| row.get(0))?;
@@ -193,6 +193,8 @@ fn copy(source: &Connection, target: &str, path: &Path) -> Result<(), Failure> {
 
 /// Reports that a database and its copy have the same rows.
 fn verdict(rows: u64) -> ExitCode {
-    say(&format!("copied, and compared value by value: {rows} rows"));
+    say(&format!(
+        "copied {rows} rows and compared them value by value"
+    ));
     ExitCode::SUCCESS
 }

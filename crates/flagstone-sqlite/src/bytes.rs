@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 /// Selects the state to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
-    /// The live transaction's; without one, the committed state.
+    /// The live transaction's state; the committed state if there is none.
     Own,
     /// The state committed in the store.
     Committed,
@@ -25,14 +25,16 @@ pub trait Bytes: Send {
     /// Size of the file in bytes.
     fn size(&self, view: View) -> u64;
 
-    /// Reads bytes; those behind the end are zeros. Returns how many bytes lie before the end.
+    /// Reads bytes; those beyond the end of the file are zeros. Returns the number of bytes before
+    /// the end.
     ///
     /// # Errors
     /// The bytes cannot be read.
     fn read(&mut self, view: View, at: u64, into: &mut [u8]) -> Result<usize, Trouble>;
 
-    /// Looks up the place of a page that can be read while others use the file. `None` if it must
-    /// be read by [`Bytes::read`]. Bytes behind what is read there are zeros.
+    /// Looks up the location of a page that can be read while other connections use the file.
+    /// Returns `None` if it must be read by [`Bytes::read`]. Bytes that the location does not cover
+    /// are zeros.
     ///
     /// # Errors
     /// As [`Bytes::read`].
@@ -64,9 +66,9 @@ pub trait Bytes: Send {
     /// There is no room, or the medium fails.
     fn commit(&mut self) -> Result<(), Trouble>;
 
-    /// Commits like [`Bytes::commit`], but may leave the medium's work to the caller. The
-    /// transaction is then durable once the returned steps were carried out and [`Bytes::outcome`]
-    /// reports no failure.
+    /// Commits like [`Bytes::commit`], but may return before the medium's writes and syncs, which
+    /// the caller then carries out. The transaction is durable once these steps are done and
+    /// [`Bytes::outcome`] reports no failure.
     ///
     /// # Errors
     /// As [`Bytes::commit`].
@@ -74,7 +76,7 @@ pub trait Bytes: Send {
         self.commit().map(|()| None)
     }
 
-    /// The result of steps that others have carried out.
+    /// The result of steps that the caller has carried out.
     ///
     /// # Errors
     /// The medium has failed.
@@ -102,8 +104,8 @@ pub trait Bytes: Send {
         true
     }
 
-    /// Commits the live transaction in memory, in addition to those that have joined: later
-    /// transactions see it.
+    /// Commits the live transaction in memory only, in addition to those that joined earlier. Later
+    /// transactions see its changes.
     fn join(&mut self) {}
 
     /// Whether joined transactions are not yet in the store.
@@ -126,11 +128,11 @@ pub trait Bytes: Send {
     /// Discards the joined transactions.
     fn drop_joined(&mut self) {}
 
-    /// Rolls the live transaction back, if any.
+    /// Rolls back the live transaction, if any.
     fn abort(&mut self);
 
-    /// Takes a snapshot of the committed state, for a reader beside a writer. `None` if not
-    /// supported: then no transaction commits while a connection reads.
+    /// Takes a snapshot of the committed state, for a reader concurrent with a writer. Returns
+    /// `None` if snapshots are not supported: then no transaction commits while a connection reads.
     ///
     /// # Errors
     /// The medium fails.
@@ -149,8 +151,8 @@ pub trait Bytes: Send {
         true
     }
 
-    /// Whether all calls fail because room was lacking that had been promised: after reopening, the
-    /// committed state is there.
+    /// Whether all calls fail because the file system lacked promised space. The committed state
+    /// can be read after reopening.
     fn has_lost_room(&self) -> bool {
         false
     }
@@ -163,8 +165,9 @@ pub trait Bytes: Send {
     /// Announces that the live transaction rewrites the whole file.
     fn overwrites_all(&mut self) {}
 
-    /// Gives back unused room if transactions have truncated the file much, or rewritten it. There
-    /// must be no live and no joined transaction. Failures show at the next call.
+    /// Releases free space to the file system if transactions have truncated much of the file, or
+    /// rewritten it. There must be no live and no joined transaction. The next call reports a
+    /// failure.
     fn give_room_back(&mut self) {}
 
     /// Removes a reader of a snapshot.
@@ -179,9 +182,9 @@ pub trait Bytes: Send {
 pub enum TroubleKind {
     /// Another process has the store open. A retry may succeed.
     Busy,
-    /// It cannot be opened as requested.
+    /// The file cannot be opened as requested.
     CannotOpen,
-    /// The system permits only reading.
+    /// The operating system permits only reading.
     Denied,
     /// The file is not a store, or the key is wrong.
     NotAStore,

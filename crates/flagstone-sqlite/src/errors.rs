@@ -16,7 +16,7 @@ struct Noted {
     text: String,
     /// The error came from opening the store.
     is_of_opening: bool,
-    /// No connection resulted that could be asked for the error.
+    /// Whether opening failed, so that no connection exists that could ask for the error.
     is_refused: bool,
 }
 
@@ -81,8 +81,8 @@ impl Errors {
             .map_or(String::new(), |noted| noted.text.clone())
     }
 
-    /// Records that a connection to a path was closed, for example after a failed `ATTACH`: its
-    /// error is then asked for on another connection.
+    /// Records that a connection to a path was closed, for example after a failed `ATTACH`: another
+    /// connection may then ask for its error.
     pub(crate) fn closed(&self, path: &Path) {
         if self.has_any.load(Ordering::Acquire) {
             let mut list = self.list();

@@ -26,7 +26,7 @@ use flagstone::units::{Lpn, SnapshotId};
 use flagstone_store::{Chunks, Cut, Holds, PageStore, Version};
 use std::collections::HashMap;
 
-/// Bytes of a chunk.
+/// Bytes of a chunk of the file.
 const CHUNK: usize = 4096;
 /// Bytes of a chunk in its main page.
 const MAIN: usize = PageStore::PAGE_BYTES;
@@ -42,7 +42,7 @@ const ZEROS: std::ops::Range<usize> = 72..92;
 /// Maximum number of pages of a store.
 const PAGES_MAX: u32 = 1 << 30;
 
-/// A compaction is worthwhile after this part of a store was cut off.
+/// A compaction is worthwhile if at least one in this many parts of a store was truncated.
 const CUT_OFF_PART: u64 = 4;
 
 type Chunk = Box<[u8]>;
@@ -108,7 +108,7 @@ pub(crate) fn must_be_atomic(protocol: &Info) -> Result<(), Trouble> {
         false => Err(Trouble::new(
             TroubleKind::CannotOpen,
             format!(
-                "{} may leave half a transaction: use another protocol",
+                "{} does not keep transactions atomic: use another protocol",
                 protocol.name
             ),
         )),
@@ -132,7 +132,7 @@ impl StoreFile {
                 let advice = holds.advice();
                 return Err(Trouble::new(
                     TroubleKind::NotAStore,
-                    format!("{advice}, and a database in a store of its own"),
+                    format!("{advice}, and keep the database in another store"),
                 ));
             }
         }
@@ -145,7 +145,7 @@ impl StoreFile {
             let Some(chunk) = cut.chunk_of(highest).filter(|_| is_some) else {
                 return Err(Trouble::new(
                     TroubleKind::NotAStore,
-                    "the store holds something else than a database",
+                    "the store does not hold a database",
                 ));
             };
             let last = if is_whole { CHUNK as u64 } else { bytes };
@@ -230,7 +230,7 @@ impl StoreFile {
         Ok(())
     }
 
-    /// A chunk that will be changed in part.
+    /// A chunk waiting to be written, for a partial change.
     fn waiting_chunk(&mut self, chunk: u64) -> Result<&mut [u8], Trouble> {
         let is_new = !self.chunks.waits(0) && !self.is_first_own();
         if chunk == 0 && is_new && self.chunks.joined(0).is_none() {

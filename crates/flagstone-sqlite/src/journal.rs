@@ -30,7 +30,7 @@ const PIECE: usize = 1 << 16;
 pub(crate) struct Journal {
     pieces: Vec<Box<[u8]>>,
     size: u64,
-    /// The super-journal of the transaction.
+    /// The super-journal that the transaction's journal names.
     super_journal: Option<PathBuf>,
 }
 

@@ -15,13 +15,13 @@ pub(crate) enum Level {
     /// No lock.
     #[default]
     None,
-    /// Reading.
+    /// Holds a shared lock: reads.
     Shared,
-    /// Intends to write.
+    /// Holds the reserved lock: intends to write.
     Reserved,
-    /// Waits for readers to end.
+    /// Holds the pending lock: waits for readers to end.
     Pending,
-    /// Writing.
+    /// Holds the exclusive lock: writes.
     Exclusive,
 }
 
@@ -82,7 +82,7 @@ impl Locks {
             .is_some_and(|(_, level)| level == Level::Exclusive)
     }
 
-    /// The other connections with a lock.
+    /// The other connections that hold a lock.
     pub(crate) fn others(&self, who: u64) -> impl Iterator<Item = u64> + '_ {
         self.readers
             .iter()
@@ -90,8 +90,9 @@ impl Locks {
             .filter(move |&reader| reader != who)
     }
 
-    /// Raises the lock of a connection from `has` to `wants`. `apart`: readers have snapshots.
-    /// Returns the resulting level, which is below `wants` if others are in the way.
+    /// Raises the lock of a connection from `has` to `wants`. `apart` is `true` if readers have
+    /// snapshots. Returns the resulting level, which is below `wants` if other connections are in
+    /// the way.
     pub(crate) fn raise(&mut self, who: u64, has: Level, wants: Level, apart: bool) -> Level {
         if wants <= has {
             return has;

@@ -1,27 +1,27 @@
-//! The meaning of pragmas on a store.
+//! Pragmas on a store: which ones SQLite handles, and which ones the VFS answers.
 
 use flagstone_store::CheckReport;
 use std::path::PathBuf;
 
-/// What to do about a pragma.
+/// The VFS's reaction to a pragma.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// SQLite handles it.
     Pass,
-    /// Ignore it; this is the answer.
+    /// Ignore the pragma and return this text.
     Text(String),
-    /// Fail with this message.
+    /// Fail with this error message.
     Refuse(String),
     /// Copy the store to this file.
     Backup(PathBuf),
     /// Check the store.
     Check,
-    /// Collect ahead, moving at most this many pages.
+    /// Collect garbage ahead of need, moving at most this many pages.
     Idle(u32),
 }
 
-/// Decides about a pragma. `can_look`: whether the VFS can see if SQLite itself keeps a journal in
-/// memory. `refuses_wal`: requests for a write-ahead log are errors.
+/// The reaction to a pragma. `can_look` is `true` if the VFS can see a journal that SQLite itself
+/// keeps in memory. `refuses_wal` makes requests for a write-ahead log errors.
 pub(crate) fn answer(
     name: &str,
     value: Option<&str>,
@@ -32,11 +32,11 @@ pub(crate) fn answer(
     match name.to_ascii_lowercase().as_str() {
         "journal_mode" => match value.map(str::to_ascii_lowercase).as_deref() {
             Some("memory") if can_look => Answer::Pass,
-            // SQLite gives the same answer where no such log is possible. Many programs request one
+            // SQLite gives the same answer where WAL is impossible. Many programs request WAL
             // everywhere, and would stop at an error.
             Some("wal") if refuses_wal => Answer::Refuse(
-                "a Flagstone store needs no write-ahead log: each transaction is one write and \
-                 one sync already, and durable. Leave journal_mode as it is"
+                "a Flagstone store needs no write-ahead log: each transaction is already durable \
+                 with one write and one sync. Leave journal_mode unchanged"
                     .into(),
             ),
             // A journal on disk would never be read, and without one ROLLBACK would be undefined.
@@ -44,12 +44,20 @@ pub(crate) fn answer(
         },
         "flagstone_backup" => match value {
             Some(to) => Answer::Backup(to.into()),
-            None => Answer::Refuse("name a new file: PRAGMA flagstone_backup='copy.flag'".into()),
+            None => Answer::Refuse(
+                "give the path of a new file: PRAGMA \
+                                    flagstone_backup='copy.flag'"
+                    .into(),
+            ),
         },
         "flagstone_check" => Answer::Check,
         "flagstone_idle" => match value.map(str::parse) {
             Some(Ok(pages)) => Answer::Idle(pages),
-            _ => Answer::Refuse("say how many pages may move: PRAGMA flagstone_idle=256".into()),
+            _ => Answer::Refuse(
+                "give the maximum number of pages to move: PRAGMA \
+                                 flagstone_idle=256"
+                    .into(),
+            ),
         },
         "flagstone_error" => Answer::Text(last_error.into()),
         _ => Answer::Pass,
@@ -67,13 +75,15 @@ pub(crate) fn verdict(report: &CheckReport) -> String {
     }
 }
 
-/// Whether a pragma requests a page size that reserved bytes suit. `None` if it requests none.
+/// Whether a pragma requests the page size for which a store reserves bytes. `None` if it requests
+/// no page size.
 pub(crate) fn page_for_reserved_bytes(name: &str, value: Option<&str>) -> Option<bool> {
     let is_page_size = name.eq_ignore_ascii_case("page_size");
     value.filter(|_| is_page_size).map(|value| value == "4096")
 }
 
-/// Whether a pragma makes a connection keep its locks, or release them. `None` for others.
+/// Whether a pragma makes a connection keep its locks (`true`) or release them (`false`). `None`
+/// for other pragmas.
 pub(crate) fn keeps_locks(name: &str, value: Option<&str>) -> Option<bool> {
     let value = value.filter(|_| name.eq_ignore_ascii_case("locking_mode"))?;
     let modes = ["normal", "exclusive"];

@@ -136,24 +136,25 @@ pub(crate) struct Handle {
     stores: Arc<Stores>,
     shared: Arc<Shared>,
     id: u64,
-    /// Its own name for the file, which may have several names.
+    /// The file name with which this connection was opened; the file may have several names.
     path: PathBuf,
     level: Level,
     /// `locking_mode=EXCLUSIVE`.
     keeps_locks: bool,
     how: How,
-    /// The number of the state that SQLite may have pages of; `None` before the first lock.
+    /// The number of the state that SQLite's cache may hold; `None` before the first lock.
     seen: Option<u64>,
-    /// Whether SQLite still has to be told that the state has changed.
+    /// Whether SQLite must still be told that the state has changed.
     is_other: bool,
-    /// Whether the transaction commits as a member of a group.
+    /// Whether the transaction will commit as a member of a group.
     joins: bool,
-    /// Whether it began, in order to write, with a state that may not be durable yet.
+    /// Whether the connection began a write with a state that may not be durable yet.
     is_early: bool,
-    /// Whether it was refused the turn to write because it had begun with an outdated state, and
-    /// has not begun again since.
+    /// Whether the connection was refused the write lock because its state was outdated, and has
+    /// not begun again since.
     was_stale: bool,
-    /// Whether it has ever released the turn to write: SQLite can be built to keep all locks.
+    /// Whether the connection has ever released the write lock: SQLite can be built to keep all
+    /// locks.
     lets_go: bool,
 }
 
@@ -172,15 +173,16 @@ impl Handle {
         self.level
     }
 
-    /// Opens the store if it is closed, or is open only for reading and that is not enough.
+    /// Opens the store if it is closed, or if it is open only for reading and this connection needs
+    /// to write.
     fn open(&mut self) -> Result<(), Trouble> {
         let shared = Arc::clone(&self.shared);
         let mut inner = shared.lock()?;
         if inner.bytes.is_some() && inner.how.key != self.how.key {
             return Err(Trouble::new(
                 TroubleKind::NotAStore,
-                "another connection of this process has the store open, with a key from elsewhere \
-                 or without one: name the key in the same way",
+                "another connection of this process has the store open with another key source, or \
+                 without a key: give the key in the same way",
             ));
         }
         inner.give_up_if_lost()?;
@@ -191,11 +193,11 @@ impl Handle {
         if !inner.locks.is_idle() {
             return Err(Trouble::new(
                 TroubleKind::Busy,
-                "another connection of this process reads a store that is open for reading only",
+                "another connection of this process has the store open for reading only",
             ));
         }
         let reader = inner.bytes.take().map(|_| inner.how.clone());
-        // Another process may open it before it is reopened here.
+        // Another process may have changed the store before it is reopened here.
         inner.state += 1;
         inner.stored = inner.state;
         let open = |how| self.stores.backing.open(&shared.path, how);
@@ -206,7 +208,7 @@ impl Handle {
                 inner.how = self.how.clone();
                 (Some(bytes), Ok(()))
             }
-            // There is no room even to mark it as open: committed data can be read.
+            // Too little space even to mark the store as open. Committed data can still be read.
             (Err(trouble), None) if trouble.kind == TroubleKind::Full && !self.how.read_only => {
                 let how = self.how.to_read();
                 match open(&how) {
@@ -217,7 +219,7 @@ impl Handle {
                     Err(_) => (None, Err(trouble)),
                 }
             }
-            // Read-only connections continue.
+            // Read-only connections continue to read.
             (Err(trouble), Some(how)) => (open(&how).ok(), Err(trouble)),
             (Err(trouble), None) => (None, Err(trouble)),
         };
@@ -230,13 +232,13 @@ impl Handle {
         opened
     }
 
-    /// Whether the store is open only for reading because room is lacking.
+    /// Whether the store is open only for reading because the file system lacks space.
     fn is_short(&self) -> bool {
         self.shared.lock().is_ok_and(|inner| inner.is_short)
     }
 
-    /// Reopens for writing a store that is open only for reading because room was lacking, if
-    /// nobody reads: there may be room now.
+    /// Reopens the store for writing if it is open only for reading for lack of space and no
+    /// connection reads: the file system may have space now.
     fn try_for_room(&mut self) -> Result<(), Trouble> {
         let shared = Arc::clone(&self.shared);
         let mut inner = shared.lock()?;
@@ -248,7 +250,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Calls a function with the bytes, and this connection's view of them.
+    /// Calls `act` with the file's bytes, and this connection's view of them.
     fn with<T>(
         &self,
         act: impl FnOnce(&mut dyn Bytes, View) -> Result<T, Trouble>,
@@ -266,13 +268,13 @@ impl Handle {
         }
     }
 
-    /// Whether the store is open. It is not while another process has it.
+    /// Whether the store is open here. `false` while another process has it open.
     pub(crate) fn is_open(&self) -> bool {
         self.shared.lock().is_ok_and(|inner| inner.bytes.is_some())
     }
 
-    /// Whether the name of this connection now leads to another file than the open store, or to
-    /// none: its writes would be lost with the last connection.
+    /// Whether this connection's file name now leads to a file other than the open store, or to
+    /// none: writes would be lost when the last connection closes.
     pub(crate) fn has_moved(&self) -> bool {
         let known = self.shared.identity.lock();
         let known = *known.unwrap_or_else(|held| held.into_inner());
@@ -293,7 +295,7 @@ impl Handle {
     /// without it.
     pub(crate) fn read(&mut self, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
         if self.is_early && self.level == Level::Shared && at >= FIRST_PAGE_MIN {
-            // It reads more than SQLite inspects before it writes.
+            // The caller reads more than SQLite inspects before a write.
             self.wait_until_durable()?;
             self.is_early = false;
         }
@@ -333,13 +335,14 @@ impl Handle {
         if inner.is_short {
             return Err(Trouble::new(
                 TroubleKind::Full,
-                "the file system has no room left: the store is open for reading until there is",
+                "the file system is full: the store is open for reading only until there is free \
+                 space",
             ));
         }
         if inner.view(self.id) != View::Own {
             return Err(Trouble::new(
                 TroubleKind::Io,
-                "a store is written to under a lock only: do not use nolock=1",
+                "writing to a store needs file locks: do not use nolock=1",
             ));
         }
         inner.begin_to_write();
@@ -381,8 +384,8 @@ impl Handle {
         self.shared.lock()?.outcome()
     }
 
-    /// Called when the transaction has committed in all databases: commits what is left, and shows
-    /// the new state to others.
+    /// Called when the transaction has committed in all databases. Commits remaining changes, and
+    /// makes the new state visible to other connections.
     pub(crate) fn end_commit(&mut self) -> Result<(), Trouble> {
         if std::mem::take(&mut self.joins)
             && let Some(outcome) = self.join()?
@@ -402,7 +405,7 @@ impl Handle {
         std::mem::take(&mut self.is_other)
     }
 
-    /// Announces a rewrite of all pages, after which the store gives room back.
+    /// Announces that all pages will be rewritten, after which the store releases free space.
     pub(crate) fn overwrites_all(&mut self) {
         if let Ok(mut inner) = self.shared.lock()
             && let Some(bytes) = &mut inner.bytes
@@ -411,8 +414,8 @@ impl Handle {
         }
     }
 
-    /// Collects ahead, moving at most `pages` pages. Returns the number of moved pages: 0 while a
-    /// commit waits for the disk.
+    /// Collects garbage ahead of need, moving at most `pages` pages. Returns the number of moved
+    /// pages, 0 while a commit waits for the disk.
     pub(crate) fn idle(&mut self, pages: u32) -> Result<u32, Trouble> {
         self.open()?;
         let mut inner = self.shared.lock()?;
@@ -433,8 +436,8 @@ impl Handle {
         if self.shared.process != std::process::id() {
             return Err(Trouble::new(
                 TroubleKind::CannotOpen,
-                "a database cannot be used by a process that was forked while it was open: \
-                 open it again there",
+                "the database was opened before this process was forked: open it again in this \
+                 process",
             ));
         }
         let begins = self.level == Level::None;
@@ -455,8 +458,7 @@ impl Handle {
             let aim = aim();
             means_to_write = aim == Aim::Write || aim == Aim::WriteSomewhere && was_stale;
             if !means_to_write && (was_stale || aim == Aim::WriteSomewhere) {
-                // The durable state would be too old for a write, but this transaction may only
-                // read.
+                // The durable state is too old for a write, but this transaction may only read.
                 inner = self.shared.next_durable(inner)?;
             }
         }
@@ -535,8 +537,8 @@ impl Handle {
         }
     }
 
-    /// Sets whether this connection keeps its locks. It keeps present ones until its next
-    /// transaction ends.
+    /// Sets whether this connection keeps its locks. Without `keeps`, it still holds present locks
+    /// until its next transaction ends.
     pub(crate) fn keep_locks(&mut self, keeps: bool) {
         self.keeps_locks = keeps;
         if let Ok(mut inner) = self.shared.lock() {

@@ -1,5 +1,5 @@
-//! Checks the database in a store. The program `flagstone-sqlite` does it, since this program does
-//! not contain SQLite.
+//! Checks the database in a store by running the program `flagstone-sqlite`, since this program
+//! does not contain SQLite.
 
 use super::Of;
 use flagstone_terminal::Failure;
@@ -23,12 +23,13 @@ pub(super) fn wrong(of: &Of) -> Result<Vec<String>, Failure> {
         Err(error) if error.kind() == ErrorKind::NotFound => run(PROGRAM.into()),
         ran => ran,
     };
-    let out = ran.map_err(|error| {
-        Failure::Failed(format!("running {PROGRAM}, which has SQLite: {error}")).tip(
-            "`cargo build --release -p flagstone-sqlite-tools` builds it; put it beside this \
-             program, or in a folder of PATH",
+    let out =
+        ran.map_err(|error| {
+            Failure::Failed(format!("cannot run {PROGRAM}, which contains SQLite: {error}")).tip(
+            "build it with `cargo build --release -p flagstone-sqlite-tools`, and put it beside \
+             this program or in a folder of PATH",
         )
-    })?;
+        })?;
     read(&out).ok_or_else(|| {
         let said = String::from_utf8_lossy(&out.stderr);
         let said = said.trim().trim_start_matches("error: ");

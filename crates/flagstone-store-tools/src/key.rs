@@ -7,14 +7,14 @@ use flagstone_terminal::Failure;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Where the key of an encrypted store is.
+/// The source of an encrypted store's key.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(id = "key_of_store", multiple = false)]
 pub(super) struct KeyArgs {
-    /// The file with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits.
+    /// Read the key of an encrypted store from this file: 32 bytes, or 64 hexadecimal digits.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// The environment variable with the key of an encrypted store, as 64 hexadecimal digits.
+    /// Read the key of an encrypted store from this environment variable: 64 hexadecimal digits.
     #[arg(long, value_name = "NAME")]
     key_env: Option<String>,
     /// Ask for the passphrase of an encrypted store.
@@ -62,7 +62,7 @@ impl KeyArgs {
         }
     }
 
-    /// Arguments that name a key in a file or an environment variable.
+    /// Key arguments that name a file or an environment variable.
     #[cfg(feature = "encryption")]
     pub(super) fn named(key_file: Option<PathBuf>, key_env: Option<String>) -> KeyArgs {
         KeyArgs {
@@ -83,7 +83,7 @@ impl KeyArgs {
         let is_in_use = matches!(error, StoreError::InUse { .. });
         let failure = Failure::from(error);
         if is_missing && cfg!(feature = "encryption") {
-            failure.tip("name its key with --key-file, --key-env or --passphrase")
+            failure.tip("give the key with --key-file, --key-env or --passphrase")
         } else if is_missing {
             failure.tip(without_encryption(program))
         } else if is_in_use {
@@ -93,12 +93,11 @@ impl KeyArgs {
         }
     }
 
-    /// The arguments that name the same key to another program.
+    /// The arguments by which another program reads the same key.
     pub(super) fn arguments(&self) -> Result<Vec<OsString>, Failure> {
         if self.passphrase {
             return Err(Failure::Usage(
-                "--sqlite takes a key from a file or a variable: SQLite is not told passphrases"
-                    .into(),
+                "--sqlite does not work with --passphrase: use --key-file or --key-env".into(),
             ));
         }
         let named = |name: &str, value: OsString| vec![name.into(), value];
@@ -116,10 +115,11 @@ impl KeyArgs {
     }
 }
 
-const IN_USE: &str = "the process that has it copies and checks it while it goes on: a database by \
-                      `PRAGMA flagstone_backup='copy.flag'` and `PRAGMA flagstone_check`, tables \
-                      by `Store::backup` and `Store::check_pages`; or copy it from a snapshot of \
-                      the file system (docs/store-tools.md, Copy a store)";
+const IN_USE: &str = "close the store in that process, or have that process copy and check it: a \
+                      database with `PRAGMA flagstone_backup='copy.flag'` and `PRAGMA \
+                      flagstone_check`, tables with `Store::backup` and `Store::check_pages`; or \
+                      copy the store from a snapshot of the file system (docs/store-tools.md, Copy \
+                      a store)";
 
 /// The error of a `program` that was built without encryption.
 pub fn no_encryption(program: ProgramName) -> Failure {
@@ -128,8 +128,8 @@ pub fn no_encryption(program: ProgramName) -> Failure {
 
 fn without_encryption(program: ProgramName) -> String {
     format!(
-        "this program was built without encryption: `cargo build --release -p {} --features \
-         encryption` builds it with it",
+        "this program was built without encryption: build it with `cargo build --release -p {} \
+         --features encryption`",
         program.package
     )
 }
@@ -142,7 +142,7 @@ mod given {
     use std::io::IsTerminal;
 
     impl KeyArgs {
-        /// Reads the key that the arguments name, if any. `what` is the text of a prompt.
+        /// Reads the key that the arguments name, if any. `what` is the prompt for a passphrase.
         pub(crate) fn read(&self, what: &str) -> Result<Option<Key>, Failure> {
             if let Some(source) = self.source() {
                 let key = source.read();
@@ -156,8 +156,8 @@ mod given {
             ask(what, false).map(Some)
         }
 
-        /// Like [`KeyArgs::read`], for a new key. If the arguments name none, asks for a
-        /// passphrase, and asks twice.
+        /// Like [`KeyArgs::read`], for a new key. If the arguments name none, asks for a passphrase
+        /// twice.
         pub(crate) fn choose(&self, what: &str) -> Result<Key, Failure> {
             if self.passphrase || !self.is_some() {
                 return ask(what, true);
@@ -170,7 +170,8 @@ mod given {
     fn ask(what: &str, twice: bool) -> Result<Key, Failure> {
         if !std::io::stdin().is_terminal() {
             return Err(Failure::Usage(format!(
-                "there is no terminal to ask for the {what}: use --key-file or --key-env"
+                "cannot ask for the {what}: standard input is not a terminal; use --key-file or \
+                 --key-env"
             )));
         }
         let asked = |prompt: String| rpassword::prompt_password(prompt);
@@ -179,7 +180,9 @@ mod given {
             return Err(Failure::Usage(format!("the {what} is empty")));
         }
         if twice && asked(format!("{what}, again: "))? != text {
-            return Err(Failure::Usage("the two differ: nothing was changed".into()));
+            return Err(Failure::Usage(
+                "the two passphrases differ: nothing was changed; try again".into(),
+            ));
         }
         Ok(Key::passphrase(text))
     }

@@ -1,8 +1,8 @@
-//! Commands that make stores, look at them, check, copy and repair them. The program
-//! `flagstone-store` has these commands, and `flagstone store` has them beside its tests of stores.
+//! Commands that create, inspect, check, copy and repair stores. They are the commands of the
+//! program `flagstone-store`; `flagstone store` has them as well, beside its tests of stores.
 //!
-//! This crate keeps people's data. It depends neither on the lab nor on any other crate that is
-//! built with mistakes made on purpose.
+//! This crate handles users' data. It depends neither on the lab nor on any other crate that is
+//! built with deliberate mistakes.
 #![forbid(unsafe_code)]
 
 mod database;
@@ -25,7 +25,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Make stores, look at them, check, copy and repair them.
+/// Create, inspect, check, copy and repair stores.
 #[derive(Parser)]
 #[command(name = "flagstone-store", version, arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Cli {
@@ -43,42 +43,44 @@ Exit codes:
 /// A command on one store.
 #[derive(Debug, clap::Subcommand)]
 pub enum StoreCommand {
-    /// Make a store in a new file, or with --force on a block device.
+    /// Create a store in a new file, or with --force on a block device.
     Create(whole::Create),
-    /// Print what a store is and holds, and whether it was closed. It is opened for reading.
+    /// Print a store's properties and contents, and whether it was closed cleanly. Opens it for
+    /// reading.
     Info(Of),
-    /// Read every page, compare the books, and check tables, with --sqlite a database as well;
-    /// changes nothing. Exit code 1 if something is wrong.
+    /// Read every page, compare the counters, and check tables; with --sqlite check a database as
+    /// well. Changes nothing. Exit code 1 if something is wrong.
     Check(look::Check),
     /// Print the tables of a store, with their kinds and numbers of keys.
     Tables(tables::Tables),
-    /// Print the value of a key in a table, as it is. Exit code 1 if there is none.
+    /// Print the raw value of a key in a table. Exit code 1 if the key is missing.
     Get(tables::Get),
-    /// Give a key in a table a value, durably.
+    /// Set the value of a key in a table, durably.
     Put(tables::Put),
-    /// Print rows of a table, with what is no printable letter escaped.
+    /// Print rows of a table; escapes non-printable bytes.
     Scan(tables::Scan),
-    /// Print what was written to a store in its life, and how long a drive lasts at that rate. Exit
-    /// code 1 if a tenth of its endurance is left, or less.
+    /// Print the bytes written to a store so far, and how long a drive lasts at that rate. Exit
+    /// code 1 if a tenth of the drive's endurance or less is left.
     Wear(look::Wear),
-    /// Print the pages of a store, one a line, or the bytes of one page.
+    /// Print the pages of a store, one per line, or the bytes of one page.
     Dump(look::Dump),
-    /// Give back the room that a store does not need. Nobody else may have it open. The file is
-    /// replaced when the new one is whole and durable.
+    /// Free unused space: copy the pages into a new file, which replaces the old one once it is
+    /// complete and durable. The store must not be open elsewhere.
     Compact(whole::Compact),
-    /// Give the room of free blocks back to the file system or the device, and move nothing. Nobody
-    /// else may have the store open.
+    /// Return the space of free blocks to the file system or device (punch holes or discard),
+    /// without moving data. The store must not be open elsewhere.
     Discard(Of),
-    /// Copy a store to which nobody writes into a new file, and compare the two.
+    /// Copy a store into a new file and compare the two. No other process may be writing to it.
     Backup(whole::Backup),
-    /// Salvage what can be read of a damaged store into a new one, and list what is lost. The
+    /// Salvage the readable data of a damaged store into a new store, and list what is lost. The
     /// damaged store is not changed. Exit code 1 if something is lost.
     Repair(whole::Repair),
-    /// Change the key of an encrypted store. No data is written. Nobody may have it open.
+    /// Change the key of an encrypted store. Rewrites no data. The store must not be open
+    /// elsewhere.
     Rekey(rekey::Rekey),
 }
 
-/// Arguments of commands that need no more than a store.
+/// Arguments of commands that need only a store.
 #[derive(Debug, clap::Args)]
 pub struct Of {
     /// The store: a file or a block device.
@@ -90,10 +92,10 @@ pub struct Of {
     json: bool,
 }
 
-/// The program that runs the commands, for messages that say what to type.
+/// The program that runs the commands, for messages that tell the user what to type.
 #[derive(Debug, Clone, Copy)]
 pub struct ProgramName {
-    /// What is typed before a command, such as `flagstone store`.
+    /// The words typed before a command, such as `flagstone store`.
     pub typed: &'static str,
     /// The cargo package that contains the program.
     pub package: &'static str,
@@ -138,7 +140,7 @@ pub fn run(command: &StoreCommand, program: ProgramName) -> Result<ExitCode, Fai
 /// The protocol called `name`.
 ///
 /// # Errors
-/// There is none of this name. The message lists all of them.
+/// The name is unknown. The message lists all names.
 pub fn protocol_of(name: &str) -> Result<Kind, Failure> {
     Kind::by_name(name).ok_or_else(|| {
         let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.info().name).collect();

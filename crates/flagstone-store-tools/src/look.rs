@@ -12,13 +12,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-/// The verdict of a check on intact tables.
-pub(super) const TABLES_WELL: &str = "every node and every page of the tables is in order";
+/// The verdict on intact tables.
+pub(super) const TABLES_WELL: &str = "the tables are intact: all nodes and pages were checked";
 
-/// The verdict of a check on a database in which SQLite finds no problem.
-const DATABASE_WELL: &str = "the database is well: SQLite has checked it (integrity_check)";
+/// The verdict on a database in which SQLite finds no problem.
+const DATABASE_WELL: &str = "the database is intact: SQLite has checked it (integrity_check)";
 
-/// Bytes in a line of `dump --page`.
+/// Bytes per line of `dump --page`.
 const LINE_BYTES: usize = 16;
 
 /// Arguments of `wear`.
@@ -26,10 +26,10 @@ const LINE_BYTES: usize = 16;
 pub struct Wear {
     /// The store: a file or a block device.
     store: PathBuf,
-    /// What the drive below is made to have written to it, in terabytes (its TBW).
+    /// The drive's rated endurance in terabytes written (TBW).
     #[arg(long, value_name = "TB", value_parser = positive)]
     endurance_tb: Option<f64>,
-    /// Days in which that was written; those since the file was made unless it is given.
+    /// Days in which the store's bytes were written [default: days since the file was created].
     #[arg(long, value_parser = positive, requires = "endurance_tb")]
     days: Option<f64>,
     #[command(flatten)]
@@ -44,29 +44,30 @@ pub struct Wear {
 pub struct Check {
     #[command(flatten)]
     of: Of,
-    /// Have SQLite check the database in the store as well, by the program flagstone-sqlite.
+    /// Also run SQLite's integrity check on the database in the store; needs the program
+    /// flagstone-sqlite.
     #[arg(long)]
     sqlite: bool,
 }
 
-/// The note of a check on a store with a database that was not checked.
-const DATABASE_UNCHECKED: &str = "checked are the pages and books of the store, and not the \
-                                  database in them: `--sqlite` has SQLite check that as well";
+/// The note for a store whose database was not checked.
+const DATABASE_UNCHECKED: &str = "checked the pages and the metadata of the store, not the \
+                                  database in it: use `--sqlite` to check the database as well";
 
 /// Arguments of `dump`.
 #[derive(Debug, clap::Args)]
 pub struct Dump {
     /// The store: a file or a block device.
     store: PathBuf,
-    /// The bytes of this page, instead of a line for each page.
+    /// Print the bytes of this page instead of one line per page.
     #[arg(long, value_name = "NUMBER")]
     page: Option<u32>,
-    /// The bytes as they are, instead of hexadecimal digits.
+    /// Print raw bytes instead of hexadecimal digits.
     #[arg(long, requires = "page", conflicts_with = "json")]
     raw: bool,
     #[command(flatten)]
     key: KeyArgs,
-    /// Print one JSON object a page, one a line.
+    /// Print one JSON object per page, one per line.
     #[arg(long)]
     json: bool,
 }
@@ -79,8 +80,8 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 /// The note on a database that stores the ends of its pages separately.
-pub(super) const APART: &str = "The ends of its pages are apart, which costs a page more a commit: \
-                                `VACUUM` mends that for pages of 4096 bytes";
+pub(super) const APART: &str = "The ends of its pages are stored apart, which costs one more page \
+                                per commit; for pages of 4096 bytes, `VACUUM` changes that";
 
 pub(super) fn info(of: &Of, program: ProgramName) -> Result<ExitCode, Failure> {
     let mut store = open(&of.store, &of.key, program)?;
@@ -98,7 +99,9 @@ pub(super) fn info(of: &Of, program: ProgramName) -> Result<ExitCode, Failure> {
     table.add_row(["protocol".into(), info.protocol.info().name.to_string()]);
     let holds = match (holds, apart) {
         (Holds::Database, Some(true)) => format!("an SQLite database. {APART}"),
-        (Holds::Database, _) => "an SQLite database, each page in one of the store".into(),
+        (Holds::Database, _) => {
+            "an SQLite database; each of its pages is one page of the store".into()
+        }
         (Holds::Tables, _) => "tables".into(),
         (Holds::Disk, _) => "a disk".into(),
         (Holds::Pages, _) => "pages".into(),
@@ -117,7 +120,7 @@ pub(super) fn info(of: &Of, program: ProgramName) -> Result<ExitCode, Failure> {
         ),
     ]);
     let closed = match info.closed {
-        Some(true) if info.resumed => "yes, and left tables from which it opens at once",
+        Some(true) if info.resumed => "yes, and saved the mapping for a fast opening",
         Some(true) => "yes",
         Some(false) => "no: the next opening recovers it",
         None => "not known: version 1 of the format does not say",
@@ -127,7 +130,7 @@ pub(super) fn info(of: &Of, program: ProgramName) -> Result<ExitCode, Failure> {
         "openings to write".into(),
         match info.life.unclosed {
             0 => info.openings.to_string(),
-            unclosed => format!("{}, {unclosed} of them not closed", info.openings),
+            unclosed => format!("{}, {unclosed} of them without a close", info.openings),
         },
     ]);
     table.add_row(["tables in memory".into(), mebibytes(info.memory)]);
@@ -142,7 +145,7 @@ pub(super) fn check(args: &Check, program: ProgramName) -> Result<ExitCode, Fail
         .give_to(OpenOptions::existing().salvaging().uncached(), program)?;
     let opened = PageStore::open(&of.store, &reading);
     let mut store = match opened {
-        // A store too damaged to be opened is a finding as well, and not an error.
+        // A store too damaged to open is a finding, not an error.
         Err(StoreError::Damaged(why)) => {
             if of.json {
                 say(&json!({"ok": false, "wrong": [why]}).to_string());
@@ -158,7 +161,7 @@ pub(super) fn check(args: &Check, program: ProgramName) -> Result<ExitCode, Fail
     bar.finish_and_clear();
     let report = report?;
     let info = store.info();
-    // Look for a database in an intact store, or in any store if the arguments ask for that.
+    // Look for a database in an intact store, or in any store with `--sqlite`.
     let is_whole = report.is_well();
     let holds = if is_whole {
         Some(Holds::of_store(&mut store)?.0)
@@ -218,7 +221,7 @@ fn check_tables(of: &Of, program: ProgramName) -> Result<Result<(), String>, Fai
     Ok(Store::with(&of.store, &reading)?.check())
 }
 
-/// Prints the verdict, and the problems, one a line.
+/// Prints the verdict, then the problems, one per line.
 fn tell(report: &CheckReport, program: ProgramName) {
     for at in &report.unreadable {
         note(&format!("page {at} cannot be read"));
@@ -228,20 +231,19 @@ fn tell(report: &CheckReport, program: ProgramName) {
     }
     if report.torn > 0 && report.is_well() {
         note(&format!(
-            "note: {} pages that nothing refers to have a wrong checksum: writes that a power cut \
-             tore",
+            "note: {} unused pages have a wrong checksum: writes torn by a power cut",
             report.torn
         ));
     }
     let line = if report.is_well() {
         format!(
-            "all is well with the store: {} pages can be read, and the books agree",
+            "the store is intact: {} pages can be read, and its metadata is consistent",
             report.pages
         )
     } else {
         format!(
-            "damaged: of {} pages {} cannot be read, and {} books do not agree; `{} repair` salvages \
-             what can be read",
+            "the store is damaged: of {} pages, {} cannot be read, and its metadata has {} errors; \
+             `{} repair` salvages what can be read",
             report.pages,
             report.unreadable.len(),
             report.wrong.len(),
@@ -270,20 +272,20 @@ pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failur
         (Some(_), None) => {
             let days = days_of(&args.store).filter(|_| !life.carried);
             let why = if life.carried {
-                "was made anew by a compaction, which kept its counters"
+                "was created by a compaction, which kept the counters of the old file"
             } else {
-                "is nothing that says when it was made"
+                "has no creation time"
             };
             Some(days.ok_or_else(|| {
                 Failure::Usage(format!(
-                    "{} {why}: give the days in which that was written with --days",
+                    "{} {why}: give the days in which the bytes were written with --days",
                     args.store.display()
                 ))
             })?)
         }
         _ => None,
     };
-    // The endurance that is left, at the rate so far.
+    // Remaining endurance at the average rate so far.
     let left = share.zip(days).map(|(share, days)| {
         if share > 0.0 {
             ((1.0 - share) * days / share).max(0.0)
@@ -318,7 +320,7 @@ pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failur
         return Ok(code);
     }
     let mut table = plain_table();
-    table.add_row(["given to write".into(), mebibytes(life.user_bytes)]);
+    table.add_row(["written by the user".into(), mebibytes(life.user_bytes)]);
     table.add_row(["written to the medium".into(), mebibytes(life.medium_bytes)]);
     let factor = life.write_amplification();
     table.add_row([
@@ -331,7 +333,7 @@ pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failur
     table.add_row([
         "erases".into(),
         format!(
-            "{}; a block {least} to {most}, half of them at most {median}",
+            "{}; per block {least} to {most}, median {median}",
             life.erases
         ),
     ]);
@@ -342,7 +344,7 @@ pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failur
     if let Some((left, days)) = left.zip(days) {
         let left = if left.is_finite() {
             format!(
-                "{:.1} years, at the rate of the last {days:.1} days",
+                "{:.1} years more, at the rate of the last {days:.1} days",
                 left / 365.25
             )
         } else {
@@ -353,18 +355,18 @@ pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failur
     say(&table.trim_fmt());
     if life.since > 0 {
         note(&format!(
-            "note: {} openings by an older version were not counted",
+            "note: {} openings by an older version of the program are not counted",
             life.since
         ));
     }
     let unclosed = life.unclosed + u32::from(info.closed == Some(false));
     if unclosed > 0 {
         note(&format!(
-            "note: {unclosed} openings ended without a close; what they wrote last is not counted"
+            "note: {unclosed} openings ended without a close; their last writes are not counted"
         ));
     }
     if end != EndOfLife::Far {
-        note("the end of the drive is near: copy the store to another one");
+        note("the drive is near its rated endurance: copy the store to another drive");
     }
     Ok(code)
 }
@@ -428,7 +430,7 @@ fn dump_page(store: &mut PageStore, at: Lpn, args: &Dump) -> Result<ExitCode, Fa
     let facts = store.facts(at);
     let Some((facts, bytes)) = facts.zip(store.read(None, at, &mut page)?) else {
         return Err(Failure::Failed(format!(
-            "page {at} of {} holds nothing",
+            "page {at} of {} is not in use: `dump` without --page lists the pages in use",
             args.store.display()
         )));
     };

@@ -1,4 +1,5 @@
-//! The program `flagstone-store`. Its commands are in the library, for `flagstone store` as well.
+//! The program `flagstone-store`. Its commands are in the library, which `flagstone store` also
+//! uses.
 
 use std::process::ExitCode;
 

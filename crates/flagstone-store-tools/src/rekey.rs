@@ -9,25 +9,26 @@ use std::process::ExitCode;
 /// Arguments of `rekey`.
 #[derive(Debug, clap::Args)]
 pub struct Rekey {
-    /// The store, which nobody has open.
+    /// The store. It must not be open elsewhere.
     store: PathBuf,
     #[command(flatten)]
     key: KeyArgs,
-    /// The file with the new key. Without it and --new-key-env a passphrase is asked for.
+    /// Read the new key from this file. Without it and --new-key-env, asks for a passphrase.
     #[arg(long, value_name = "FILE", conflicts_with = "new_key_env")]
     new_key_file: Option<PathBuf>,
-    /// The environment variable with the new key.
+    /// Read the new key from this environment variable.
     #[arg(long, value_name = "NAME")]
     new_key_env: Option<String>,
 }
 
 #[cfg(feature = "encryption")]
 pub(super) fn rekey(args: &Rekey, _: ProgramName) -> Result<ExitCode, Failure> {
-    let old = match args.key.read("passphrase of now")? {
+    let old = match args.key.read("current passphrase")? {
         Some(key) => key,
         None => {
             return Err(Failure::Usage(
-                "which key does it have now? Use --key-file, --key-env or --passphrase".into(),
+                "the current key is missing: give it with --key-file, --key-env or --passphrase"
+                    .into(),
             ));
         }
     };
@@ -35,7 +36,7 @@ pub(super) fn rekey(args: &Rekey, _: ProgramName) -> Result<ExitCode, Failure> {
     let new = new.choose("new passphrase")?;
     flagstone_store::rekey(&args.store, &old, &new)?;
     flagstone_terminal::say(&format!(
-        "{}: the new key opens it; copies that were made before still have the old one",
+        "{}: the key was changed; earlier copies of the store still have the old key",
         args.store.display()
     ));
     Ok(ExitCode::SUCCESS)

@@ -19,13 +19,13 @@ use std::process::ExitCode;
 pub struct Tables {
     /// The store.
     store: PathBuf,
-    /// Read all tables instead and check them: the order and fill of their nodes, and that each
-    /// page is used once or free. Exit code 1 if something is wrong.
+    /// Read and check all tables instead: the order and fill of their nodes, and that each page is
+    /// used once or free. Exit code 1 if something is wrong.
     #[arg(long, conflicts_with = "json")]
     check: bool,
     #[command(flatten)]
     key_of_store: KeyArgs,
-    /// Print one JSON object a table, one a line.
+    /// Print one JSON object per table, one per line.
     #[arg(long)]
     json: bool,
 }
@@ -47,16 +47,16 @@ pub struct Get {
 /// Arguments of `put`.
 #[derive(Debug, clap::Args)]
 pub struct Put {
-    /// The store, which is made where there is none.
+    /// The store; created if it does not exist.
     store: PathBuf,
-    /// The table, which is made where there is none.
+    /// The table; created if it does not exist.
     table: String,
     /// The key. `\n`, `\\` and `\x00` to `\xff` stand for bytes.
     #[arg(id = "row", value_name = "KEY")]
     key: String,
-    /// The value, in the same way. Without it, standard input is the value.
+    /// The value, with the same escapes. Without it, read from standard input.
     value: Option<String>,
-    /// Make the table a hashed one.
+    /// Create the table as a hashed one.
     #[arg(long)]
     hashed: bool,
     #[command(flatten)]
@@ -70,29 +70,29 @@ pub struct Scan {
     store: PathBuf,
     /// The table.
     table: String,
-    /// From this key on.
+    /// First key to print.
     #[arg(long)]
     from: Option<String>,
-    /// Up to this key, without it.
+    /// Stop before this key.
     #[arg(long)]
     to: Option<String>,
-    /// Keys that begin so.
+    /// Print only keys that begin with these bytes.
     #[arg(long, conflicts_with_all = ["from", "to"])]
     prefix: Option<String>,
-    /// By descending key.
+    /// Print in descending order of keys.
     #[arg(long)]
     reverse: bool,
-    /// So many rows at most.
+    /// Maximum number of rows.
     #[arg(long)]
     limit: Option<usize>,
     #[command(flatten)]
     key_of_store: KeyArgs,
-    /// Print one JSON object a row.
+    /// Print one JSON object per row.
     #[arg(long)]
     json: bool,
 }
 
-/// The bytes that an argument stands for, with escapes resolved.
+/// Decodes the escapes of an argument into bytes.
 fn bytes(text: &str) -> Result<Vec<u8>, Failure> {
     let wrong = |what: &str| {
         Failure::Usage(format!(
@@ -122,7 +122,7 @@ fn bytes(text: &str) -> Result<Vec<u8>, Failure> {
                 rest = rest.get(2..).unwrap_or_default();
                 byte.ok_or_else(|| wrong("`\\x` without two hexadecimal digits"))?
             }
-            _ => return Err(wrong("a backslash before something else")),
+            _ => return Err(wrong("an unknown escape")),
         });
     }
     Ok(bytes)
@@ -192,7 +192,8 @@ pub(super) fn put(args: &Put, program: ProgramName) -> Result<ExitCode, Failure>
     };
     if args.key_of_store.is_some() && !args.store.exists() {
         return Err(Failure::Usage(format!(
-            "{}: there is no store to which the key belongs; `{} create --encrypt` makes one",
+            "{}: there is no store, and a key was given; create an encrypted store with `{} create \
+             --encrypt`",
             args.store.display(),
             program.typed
         )));

@@ -12,21 +12,21 @@ use std::process::ExitCode;
 /// Arguments of `create`.
 #[derive(Debug, clap::Args)]
 pub struct Create {
-    /// The store to make: a new file, or a block device.
+    /// The store to create: a new file, or a block device.
     store: PathBuf,
     /// The commit protocol.
     #[arg(long, default_value = "seal")]
     protocol: String,
-    /// Room to begin with: bytes, or a number with K, M, G or T. A store grows when it needs more.
+    /// Initial size: bytes, or a number with K, M, G or T. A store grows when it needs more space.
     #[arg(long, value_parser = size, default_value = "8M")]
     size: u64,
-    /// Pages of a block, from 16 to 128.
+    /// Pages per block, from 16 to 128.
     #[arg(long, default_value_t = 128)]
     pages_per_block: u32,
-    /// Make it where something else is, which is lost: a file that is no store, or a block device.
+    /// Overwrite an existing file that is not a store, or a block device; its contents are lost.
     #[arg(long)]
     force: bool,
-    /// Encrypt it. Without --key-file and --key-env a passphrase is asked for.
+    /// Encrypt the store. Without --key-file and --key-env, asks for a passphrase.
     #[arg(long)]
     encrypt: bool,
     #[command(flatten)]
@@ -39,9 +39,9 @@ pub struct Create {
 /// Arguments of `compact`.
 #[derive(Debug, clap::Args)]
 pub struct Compact {
-    /// The store: a file that nobody else has open.
+    /// The store. It must not be open elsewhere.
     store: PathBuf,
-    /// Say what it would take and give, and do nothing.
+    /// Print the space that compaction would need and free, and change nothing.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -54,11 +54,11 @@ pub struct Compact {
 /// Arguments of `backup`.
 #[derive(Debug, clap::Args)]
 pub struct Backup {
-    /// The store, to which nobody writes.
+    /// The store. No other process may be writing to it.
     store: PathBuf,
-    /// The file to make.
+    /// The file to create.
     to: PathBuf,
-    /// Replace the file if it is there.
+    /// Replace an existing file.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -73,19 +73,19 @@ pub struct Backup {
 pub struct Repair {
     /// The damaged store.
     store: PathBuf,
-    /// The store to make.
+    /// The store to create.
     to: PathBuf,
-    /// The commit protocol, where both superblocks are damaged.
+    /// The commit protocol, if both superblocks are damaged.
     #[arg(long)]
     protocol: Option<String>,
-    /// Pages of a block, where both superblocks and the marks of blocks are damaged.
+    /// Pages per block, if both superblocks and all block marks are damaged.
     #[arg(long, value_parser = clap::value_parser!(u32).range(16..=128))]
     pages_per_block: Option<u32>,
-    /// Take the newest whole version of each page, whether or not its transaction committed: where
-    /// the recovery of the protocol finds no way.
+    /// Salvage the newest intact version of each page, even if its transaction did not commit. Use
+    /// this if the protocol's recovery fails.
     #[arg(long)]
     newest: bool,
-    /// Replace the file if it is there.
+    /// Replace an existing file.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -97,7 +97,8 @@ pub struct Repair {
 
 /// Parses a size such as 4096, 64K, 8M, 2G or 1T into bytes.
 fn size(text: &str) -> Result<u64, String> {
-    let why = || "it must be a number of bytes, or one with K, M, G or T, such as 64M".to_string();
+    let why =
+        || "must be a number of bytes, or a number with K, M, G or T, such as 64M".to_string();
     let units = [
         ("", 1),
         ("K", 1 << 10),
@@ -116,7 +117,7 @@ pub(super) fn create(args: &Create, program: ProgramName) -> Result<ExitCode, Fa
     if is_file || was_there && open(&args.store, &args.key, program).is_ok() {
         let what = if is_file { "a file" } else { "a store" };
         return Err(Failure::Usage(format!(
-            "{}: there is {what} already, which stays as it is; name another",
+            "{}: {what} exists already and was not changed; give another path",
             args.store.display()
         )));
     }
@@ -126,7 +127,7 @@ pub(super) fn create(args: &Create, program: ProgramName) -> Result<ExitCode, Fa
     options.force = args.force;
     if args.key.is_some() && !args.encrypt {
         return Err(Failure::Usage(
-            "a key is of no use to a store that is not encrypted: add --encrypt".into(),
+            "a key needs --encrypt: add --encrypt, or leave the key out".into(),
         ));
     }
     if args.encrypt {
@@ -140,7 +141,7 @@ pub(super) fn create(args: &Create, program: ProgramName) -> Result<ExitCode, Fa
         Ok(info) => info,
         Err(error) => {
             if !was_there {
-                // The file of a failed attempt is not a valid store, so remove it.
+                // A failed attempt leaves no valid store, so remove its file.
                 let _ = std::fs::remove_file(&args.store);
             }
             return Err(error.into());
@@ -170,7 +171,8 @@ pub(super) fn compact(args: &Compact, program: ProgramName) -> Result<ExitCode, 
             json!({"bytes_before": now, "bytes": then}).to_string()
         } else {
             format!(
-                "it has {} and would have {}, which must be free beside it",
+                "the store has {}, and would have {} after a compaction, which needs that much \
+                 free space",
                 mebibytes(now),
                 mebibytes(then)
             )
@@ -183,7 +185,7 @@ pub(super) fn compact(args: &Compact, program: ProgramName) -> Result<ExitCode, 
     })?;
     tell_copied(&copied, args.json, "compacted");
     if let (_, Some(true)) = Holds::of_store(&mut open(&args.store, &args.key, program)?)? {
-        note(&format!("it holds an SQLite database. {APART}"));
+        note(&format!("the store holds an SQLite database. {APART}"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -197,7 +199,7 @@ pub(super) fn discard(args: &Of, program: ProgramName) -> Result<ExitCode, Failu
     let line = if args.json {
         json!({"bytes": has, "bytes_given_back": given}).to_string()
     } else if given == 0 {
-        "nothing was given back: no block that was written to is free, or the file system makes no \
+        "nothing was given back: no written block is free, or the file system does not support \
          holes"
             .into()
     } else {
@@ -274,7 +276,7 @@ pub(super) fn repair(args: &Repair, program: ProgramName) -> Result<ExitCode, Fa
             format!("salvaged: {} pages; nothing is lost", report.pages)
         } else {
             format!(
-                "salvaged: {} pages; {} pages are lost, and what else is listed above",
+                "salvaged: {} pages; {} pages are lost, and the other losses listed above",
                 report.pages,
                 report.lost.len()
             )

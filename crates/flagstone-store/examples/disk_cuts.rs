@@ -1,22 +1,22 @@
-//! Power cuts under a disk on which a file system was used.
+//! Power cuts under a disk that contains a file system.
 //!
-//! A folder has the requests that a file system once made of a disk (`scripts/disk-campaign`
-//! records them from a mounted ext4). They are played on a [`Volume`], on a medium that is cut
-//! again and again at its writes and syncs. After each cut the store is opened, and three things
-//! are asked of the disk in it:
+//! A folder has the recorded disk requests of a file system (`scripts/disk-campaign` records them
+//! from a mounted ext4). They are replayed on a [`Volume`], on a medium that is cut many times, at
+//! its writes and syncs. After each cut the store is opened, and the disk in it must pass three
+//! checks:
 //!
-//! 1. Is it, byte by byte, as it was at the last flush that ended, or at the one under way?
-//! 2. Is the file system clean for `e2fsck` once its journal was replayed?
-//! 3. Does it have, whole, each file whose fsync had ended?
+//! 1. Each byte is as it was at the last completed flush, or at the flush in progress.
+//! 2. `e2fsck` finds the file system clean after replaying its journal.
+//! 3. Each file whose fsync has returned is complete.
 //!
-//! Disks that are equal are asked the last two once.
+//! The last two checks are made once for equal disks.
 //!
 //! ```sh
 //! cargo run --release -p flagstone-store --example disk_cuts -- FOLDER CUTS [torn|lies]
 //! ```
 //!
-//! `torn` commits each write by itself and `lies` has a medium whose syncs do nothing: controls,
-//! which must find something. Exit code 1 says that something was found.
+//! Controls, which must find a failure: `torn` commits each write separately, and `lies` uses a
+//! medium whose syncs do nothing. Exit code 1 means that a failure was found.
 
 use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::{OpenOptions, PageStore, Volume};
@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What a line of the history says.
+/// A line of the history.
 enum Event {
     Write {
         at: u64,
@@ -40,9 +40,9 @@ enum Event {
         bytes: u64,
     },
     Flush,
-    /// From here on there is a file system.
+    /// A file system exists from here on.
     Formatted,
-    /// From here on this file is there, as in the folder `files`.
+    /// This file is durable from here on, with the contents in the folder `files`.
     Synced(String),
 }
 
@@ -87,12 +87,12 @@ impl History {
     }
 }
 
-/// What the disk may be, and what it must have.
+/// The allowed states of the disk, and the files that it must have.
 #[derive(Default)]
 struct Right {
-    /// At the last flush that ended.
+    /// Checksum of the disk at the last completed flush.
     flushed: u64,
-    /// At the flush under way.
+    /// Checksum of the disk at the flush in progress.
     flushing: Option<u64>,
     is_formatted: bool,
     /// Files whose fsync has ended.
@@ -102,11 +102,11 @@ struct Right {
 #[derive(Default)]
 struct Found {
     cuts: u64,
-    /// Disks that were neither as at the last flush nor as at the one under way.
+    /// Disks that equal neither the state at the last flush nor that at the flush in progress.
     torn: u64,
     /// File systems that are not clean.
     unclean: u64,
-    /// Synced files that were not whole.
+    /// Synced files that were missing or incomplete.
     lost: u64,
     first: Option<String>,
 }
@@ -129,7 +129,7 @@ fn sum(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// A number that looks like chance, the same in every run (splitmix64).
+/// A pseudo-random number, the same in every run (splitmix64).
 fn dice(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut word = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -137,16 +137,16 @@ fn dice(state: &mut u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Whether a file system is clean; if not, what e2fsck says of it.
+/// Whether a file system is clean; if not, the output of e2fsck.
 type Verdict = Result<(), String>;
 
-/// What is known of a file system: whether it is clean, and which files are whole.
+/// The results for a file system: whether it is clean, and which files are complete.
 struct Examined {
     clean: Verdict,
     files: HashMap<String, bool>,
 }
 
-/// Looks at file systems, at each once.
+/// Examines file systems, equal ones only once.
 struct Examiner {
     folder: PathBuf,
     known: HashMap<u64, Examined>,
@@ -169,7 +169,7 @@ impl Examiner {
         let asked: Vec<String> = synced.iter().filter(is_asked).cloned().collect();
         if is_new || !asked.is_empty() {
             std::fs::write(&path, disk)?;
-            // The first one replays the journal; it may find nothing else to do.
+            // The first run replays the journal, and may find nothing else to do.
             let replayed = e2fsck(&path, "-fy")?;
             known.clean = replayed.and_then(|()| match e2fsck(&path, "-fn") {
                 Ok(checked) => checked,
@@ -197,9 +197,9 @@ impl Examiner {
     }
 }
 
-/// What e2fsck says of a file system. Exit code 1 is that it has replayed the journal. What it
-/// mends beside that are the totals in the superblock: ext4 does not keep them in its journal, and
-/// a mount counts them again.
+/// The verdict of e2fsck on a file system. Exit code 1 means that it has replayed the journal.
+/// Besides that it corrects only the totals in the superblock: ext4 does not keep them in its
+/// journal, and a mount counts them again.
 fn e2fsck(path: &Path, how: &str) -> Result<Verdict, Box<dyn Error>> {
     let done = Command::new("e2fsck").arg(how).arg(path).output();
     let done = done.map_err(|error| format!("e2fsck: {error}: install e2fsprogs"))?;
@@ -246,7 +246,7 @@ fn run() -> Result<Found, Box<dyn Error>> {
     }
     let history = History::read(Path::new(folder))?;
     let store = |medium: Recorded| PageStore::on(Box::new(medium), &OpenOptions::default());
-    // How often the medium is asked for something, so that the cuts are spread over all of it.
+    // Counts the operations of the medium, to spread the cuts over all of them.
     let play = |medium: &Recorded, right: &Mutex<Right>| -> Result<(), Box<dyn Error>> {
         let mut disk = Volume::create(store(medium.clone())?, history.size)?;
         if control == Some("torn") {
@@ -287,7 +287,7 @@ fn run() -> Result<Found, Box<dyn Error>> {
     play(&medium, &Mutex::default())?;
     let operations = medium.operations();
     let (medium, right) = (Recorded::default(), Arc::new(Mutex::new(Right::default())));
-    // Nothing is asked of a disk that is being made.
+    // The medium is not cut while the disk is being created.
     store(medium.clone())?.close()?;
     let found = Arc::new(Mutex::new(Found::default()));
     let failed: Arc<Mutex<Option<String>>> = Arc::default();

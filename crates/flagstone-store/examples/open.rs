@@ -1,14 +1,14 @@
-//! How long a store takes to open, and how much memory, by what it holds.
+//! Measures the time and memory to open a store, by its contents.
 //!
-//! `cargo run --release -p flagstone-store --example open -- FILE MEBIBYTES` has a process make a
-//! store that holds so much and end in a transaction, as a crash ends it. Then processes of their
-//! own open the store, one after the other, and tell how long that took and by how much their
-//! memory grew. Then one overwrites a page in eight, closes, and tells how much memory that took;
-//! others open it again. Then one overwrites pages all over it in transactions of one to eight
-//! pages, which leaves as many old versions as the bound of the store allows, and ends as a crash
-//! ends it. `-- FILE tables RECORDS` does the same for a store of tables, whose records are
-//! inserted in no order by transactions of a few, and tells when the first of them is read. `FILE`
-//! alone opens the store that is in the file a hundred times, for reading: something to profile.
+//! `cargo run --release -p flagstone-store --example open -- FILE MEBIBYTES` creates a store of
+//! this size in a child process, which ends in a transaction like a crash. Then other processes
+//! open the store, one after the other, and print the time and the growth of their memory. Then one
+//! process overwrites every eighth page, closes the store and prints its memory; others open it
+//! again. Then one process overwrites pages all over the store, in transactions of one to eight
+//! pages, and ends like a crash. This leaves as many old versions as the bound of the store allows.
+//! `-- FILE tables RECORDS` does the same for a store of tables, whose records are inserted in
+//! random order by small transactions, and prints when the first record was read. `FILE` alone
+//! opens the store in that file a hundred times for reading, for profiling.
 
 use flagstone::units::Lpn;
 use flagstone_store::{OpenOptions, PageStore, Store};
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// Openings of each kind.
+/// Number of openings of each kind.
 const TIMES: u32 = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Carries a part out in a process of its own.
+/// Runs a part in a child process.
 fn child(path: &Path, args: &[&str], ends_well: bool) -> Result<(), Box<dyn Error>> {
     let mut command = Command::new(std::env::current_exe()?);
     let status = command.arg(path).args(args).status()?;
@@ -71,7 +71,7 @@ fn child(path: &Path, args: &[&str], ends_well: bool) -> Result<(), Box<dyn Erro
     }
 }
 
-/// Fills a store, and ends as if it was killed.
+/// Fills a store, and ends as if killed.
 fn fill(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
     let pages = mebibytes * 256;
     let mut store = PageStore::open(path, &OpenOptions::default())?;
@@ -83,7 +83,7 @@ fn fill(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
         }
         store.commit(tx)?;
     }
-    // One that a crash leaves behind.
+    // A transaction that a crash interrupts.
     let tx = store.begin()?;
     for at in 0..400 {
         store.write(tx, Lpn(at), &page)?;
@@ -91,7 +91,7 @@ fn fill(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
     std::process::exit(3);
 }
 
-/// Inserts records into a table, in no order, and ends as if it was killed.
+/// Inserts records into a table in random order, and ends as if killed.
 fn fill_tables(path: &Path, records: u64) -> Result<(), Box<dyn Error>> {
     let store = Store::open(path)?;
     for first in (0..records).step_by(20) {
@@ -109,7 +109,7 @@ fn fill_tables(path: &Path, records: u64) -> Result<(), Box<dyn Error>> {
     std::process::exit(3);
 }
 
-/// Opens a store of tables, and tells what that took.
+/// Opens a store of tables, and prints time and memory.
 fn open_tables(path: &Path) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let store = Store::open(path)?;
@@ -125,8 +125,8 @@ fn open_tables(path: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes a page in eight, so that the close that follows leaves tables, and tells how much memory
-/// it took until then, and with the close.
+/// Writes every eighth page, so that the close leaves tables. Prints the memory before the close
+/// and after it.
 fn write(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
     let before = memory("VmRSS:")?;
     let mut store = PageStore::open(path, &OpenOptions::existing())?;
@@ -154,12 +154,12 @@ fn write(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Overwrites pages all over a store in small transactions, and ends as if it was killed.
+/// Overwrites pages all over a store in small transactions, and ends as if killed.
 fn work(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
     let pages = mebibytes * 256;
     let mut store = PageStore::open(path, &OpenOptions::existing())?;
     let page = vec![9; PageStore::PAGE_BYTES];
-    // Neighbours in this order lie far from each other.
+    // Neighbours in this order are far apart on the medium.
     let mut all = (0..pages).map(|i| Lpn((u64::from(i) * 2_654_435_761 % u64::from(pages)) as u32));
     for size in (1..=8).cycle() {
         let tx = store.begin()?;
@@ -176,7 +176,7 @@ fn work(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
     std::process::exit(3);
 }
 
-/// Opens the store, and tells what that took.
+/// Opens the store, and prints time and memory.
 fn open(path: &Path) -> Result<(), Box<dyn Error>> {
     let before = memory("VmRSS:")?;
     let start = Instant::now();
@@ -202,7 +202,7 @@ fn open(path: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The memory that this process has, or the most that it has had so far, in bytes (Linux).
+/// The current or the peak memory of this process in bytes (Linux).
 fn memory(what: &str) -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with(what));

@@ -72,7 +72,7 @@ pub enum StoreError {
     #[error("{0}")]
     Options(String),
     /// The snapshot was ended because its room was needed.
-    #[error("the snapshot has ended, because its room was needed: take another one")]
+    #[error("the snapshot was ended because its space was needed: take another one")]
     SnapshotEnded,
     /// The request is invalid, or a page was lost.
     #[error("{}", of_device(.0))]
@@ -92,8 +92,8 @@ pub enum StoreError {
     },
     /// Some keys of a table lie in a part that cannot be read.
     #[error(
-        "{lost} cannot be read ({error}); an iterator goes on behind them, and \
-         `TableMut::give_up_lost` has the table go on without them"
+        "{lost} cannot be read ({error}); an iterator continues after them, and \
+         `TableMut::give_up_lost` removes them from the table"
     )]
     Lost {
         /// The keys.
@@ -106,12 +106,12 @@ pub enum StoreError {
     NoTable(String),
     /// This thread already has a write transaction on the store, and would wait for itself.
     #[error(
-        "this thread is in a write transaction of the store already, and would wait for itself: \
-         write through that transaction, or end it first"
+        "this thread already has a write transaction on the store, so this would deadlock: write \
+         through that transaction, or end it first"
     )]
     Nested,
     /// An operation of the transaction failed after changing something.
-    #[error("the transaction cannot go on ({0}): roll it back, or roll back to a savepoint")]
+    #[error("the transaction cannot continue ({0}): roll it back, or roll back to a savepoint")]
     Spoilt(String),
 }
 
@@ -119,8 +119,8 @@ pub enum StoreError {
 fn of_device(error: &DeviceError) -> String {
     match error {
         DeviceError::Unreadable(at) => format!(
-            "page {at} is damaged, and cannot be read: `flagstone store check` lists all that are, \
-             `flagstone store repair` salvages the others"
+            "page {at} is damaged and cannot be read: `flagstone store check` lists all damaged \
+             pages, `flagstone store repair` salvages the other pages"
         ),
         other => other.to_string(),
     }
@@ -152,8 +152,8 @@ impl From<TreeError> for StoreError {
 fn advice(error: &io::Error) -> &'static str {
     match is_out_of_descriptors(error) {
         true => {
-            ": a store that is open takes a descriptor, and a second one now and then: raise the \
-             limit of open files (`ulimit -n`), or close stores"
+            ": an open store needs one file descriptor, sometimes two: raise the limit of open \
+             files (`ulimit -n`), or close stores"
         }
         false => "",
     }

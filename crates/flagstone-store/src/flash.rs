@@ -136,7 +136,7 @@ pub(crate) struct MediumFlash {
     taken: Option<Vec<thin::Taken>>,
     /// Reused blocks whose mark is not durable, even after all pending steps.
     unmarked: BTreeSet<Pbn>,
-    /// Holds the data of a page when the caller asks for a part of it.
+    /// Buffer for reads of a part of a page.
     buffer: Box<[u8; DATA_BYTES]>,
     /// Instants of the last operation and of the last durable one. They are counters, not times.
     clock: Nanos,

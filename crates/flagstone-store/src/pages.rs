@@ -55,11 +55,11 @@ pub struct PageStore {
     highest: u32,
     /// Number of pages that may hold data.
     in_service: u64,
-    /// Number of never-written pages for which [`PageStore::find_room`] has already found room.
+    /// Number of never-written pages for which [`PageStore::find_room`] has already reserved space.
     promised: u64,
-    /// Whether the last blocks may have no room on the medium yet, see `flash::thin`.
+    /// Whether the last blocks may have no space on the medium yet, see `flash::thin`.
     is_thin: bool,
-    /// Whether this handle has discarded room that its blocks need again.
+    /// Whether this handle has discarded space that its blocks need again.
     has_holes: bool,
     /// The last write sequence when idle work found nothing to compact.
     left_alone_at: u64,
@@ -67,7 +67,7 @@ pub struct PageStore {
     most_blocks: Option<u32>,
     /// Whether this opening used the tables of the last close and did not read the blocks.
     resumed: bool,
-    /// What is wrong with those tables, if they were compared with the medium.
+    /// The differences between those tables and the medium, if they were compared.
     left_wrong: Option<String>,
     /// Sectors that the medium refused to read during a salvaging opening.
     misreads: Misreads,
@@ -77,11 +77,11 @@ pub struct PageStore {
     /// The settings of the translation layer.
     config: Config,
     at_no_room: AtNoRoom,
-    /// The last write that found no room, after which the store was reopened.
+    /// The error of the last write that found no space, after which the store was reopened.
     no_room: Option<String>,
-    /// Whether the medium may still lack room.
+    /// Whether the medium may still lack space.
     is_short: bool,
-    /// Live transactions, if they survive such a reopening.
+    /// Live transactions, if they survive a reopening after lack of space.
     live: BTreeMap<TxId, recover::Live>,
 }
 
@@ -311,7 +311,7 @@ impl PageStore {
 
     /// Trims a page in a transaction of the underlying device.
     fn trim_in_device(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
-        // A page that is already trimmed takes no room, nor does one trim among many.
+        // A page that is already trimmed takes no space, nor does one trim among many.
         let takes_room = self.is_blank(at) && self.pages_of_trims(2) > 1;
         self.make_room_at(at, takes_room)?;
         let taken = self.with_room(|device, now| device.trim(now, tx, at))?;
@@ -403,7 +403,7 @@ impl PageStore {
         let number = self.number_to_write(tx)?;
         self.make_room()?;
         if let Err(error) = self.commit_in_device(number) {
-            // A commit that found no room may still be complete on the medium.
+            // A commit that found no space may still be complete on the medium.
             if !matches!(error, StoreError::Full(_)) || !self.has_all_of(tx) {
                 return Err(error);
             }
@@ -489,7 +489,7 @@ impl PageStore {
             let sealed = self.end_blocks()?;
             self.notes.seal_unto(sealed);
         }
-        // A thin store is small: most openings write too little to justify the room for tables.
+        // A thin store is small: most openings write too little to justify the space for tables.
         let is_thin = self.is_thin && wrote < THIN_WRITES;
         let is_worth = !is_thin && is_worth(wrote, self.device.pages());
         if may && !has_rested && is_worth {

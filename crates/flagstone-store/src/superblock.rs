@@ -276,7 +276,7 @@ impl Superblock {
         let name = String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]);
         let protocol = Kind::by_name(&name).ok_or_else(|| {
             StoreError::NotAStore(format!(
-                "this store uses the protocol `{name}`, which this program does not have"
+                "this store uses the protocol `{name}`, which this program does not support"
             ))
         })?;
         let boot = get(page, superblock::BOOT) as u32;

@@ -105,7 +105,7 @@ pub fn can_be_size(size: u64) -> Result<(), StoreError> {
     match size > 0 && size.is_multiple_of(SECTOR_BYTES as u64) {
         true => Ok(()),
         false => Err(StoreError::Options(format!(
-            "a disk of {size} bytes: use a multiple of {SECTOR_BYTES}, and not 0"
+            "a disk cannot have {size} bytes: use a multiple of {SECTOR_BYTES} above 0"
         ))),
     }
 }
@@ -138,7 +138,7 @@ impl<P: Pages> Volume<P> {
             let bytes = pages.read(Version::Of(None), FIRST, &mut page)?;
             let first = &page[..bytes.unwrap_or(0)];
             let what = match first.starts_with(MAGIC) {
-                true => "there is a disk here already: open it, or name another file; nothing was \
+                true => "there is already a disk here: open it, or give another file; nothing was \
                          changed"
                     .to_string(),
                 false => what_else(&mut pages, first)?,
@@ -376,8 +376,8 @@ impl<P: Pages> Volume<P> {
         }
     }
 
-    /// Changes a chunk, if there is room for this and all waiting changes. If there is none beside
-    /// the replaced versions of the transaction, commits and tries again.
+    /// Changes a chunk, if there is space for this and all waiting changes. If the replaced
+    /// versions of the transaction take that space, commits and tries again.
     fn change(
         &mut self,
         chunk: u64,
@@ -436,7 +436,7 @@ fn cut_of(pages: &impl Pages) -> Result<Cut, StoreError> {
     let protocol = pages.protocol();
     if !protocol.atomic {
         return Err(StoreError::Options(format!(
-            "{} may leave half a transaction, which would tear sectors: use another protocol",
+            "{} does not keep transactions atomic, which would tear sectors: use another protocol",
             protocol.name
         )));
     }

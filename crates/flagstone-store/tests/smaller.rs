@@ -176,7 +176,7 @@ fn an_older_superblock_of_a_store_that_grew_again() {
         assert!(
             error
                 .to_string()
-                .contains("older than what the store holds"),
+                .contains("older than the data of the store"),
             "{error}"
         );
     }
@@ -225,7 +225,10 @@ fn an_older_superblock_of_a_store_that_grew_into_a_block_without_a_mark() {
         std::fs::write(&damaged, bytes).expect("a file");
         let error = PageStore::open(&damaged, &options).err();
         let error = error.expect("it lacks pages").to_string();
-        assert!(error.contains("older than what the store holds"), "{error}");
+        assert!(
+            error.contains("older than the data of the store"),
+            "{error}"
+        );
         let repaired = folder.path().join(format!("{lost}-repaired.flag"));
         let report = flagstone_store::tools::repair(
             &damaged,

@@ -12,7 +12,7 @@ pub struct Examples {
 
 #[derive(Debug, Clone)]
 struct Example {
-    /// What the example does, after `# `.
+    /// What the example does; a line that begins with `# `.
     what: &'static str,
     /// The command line.
     line: String,

@@ -1,7 +1,7 @@
 //! Failures of commands, and how they are reported.
 //!
-//! All commands use the same exit codes. 0: done, all is well; 1: done, the verdict is bad; 2:
-//! could not be done. A [`Failure`] is the last of these, for any reason. On stderr it has the
+//! All commands use the same exit codes. 0: done, no problem found; 1: done, a problem was found;
+//! 2: could not be done. A [`Failure`] is the last of these, for any reason. On stderr it has the
 //! format of the argument parser: a line `error: …`, and `tip: …` if there is advice.
 
 use crate::inside;
@@ -104,7 +104,7 @@ pub fn say(line: &str) {
 pub fn unless_closed(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::Failed(format!(
-            "the result cannot be written to standard output: {error}"
+            "cannot write the result to standard output: {error}"
         ))),
         _ => Ok(()),
     }

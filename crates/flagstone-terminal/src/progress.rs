@@ -27,8 +27,8 @@ pub fn progress_bar(length: u64, what: &str) -> ProgressBar {
     bar
 }
 
-/// Progress by share, for work whose unit means little to a reader. The message says what is being
-/// done.
+/// Progress as a percentage, for work whose unit means little to a reader. The message says what is
+/// being done.
 pub fn share_bar(what: &str) -> ProgressBar {
     let bar = shown("{bar:32} {share:>5} {elapsed} {left}  {msg}", share);
     bar.set_length(0);
@@ -122,7 +122,7 @@ fn plain(every: Duration, amount: Amount, out: Box<dyn Write + Send>) -> Progres
     bar.with_style(style.with_key("so_far", so_far))
 }
 
-/// Replaces the terminal if there is none.
+/// A terminal for progress bars that prints plain lines, for output to a file or pipe.
 #[derive(Debug)]
 struct Lines {
     every: Duration,

@@ -1,4 +1,4 @@
-//! A limit on the memory of this process, the system's page cache included, and what it reads.
+//! Limits and measures this process: its memory including the system's page cache, and its I/O.
 
 use anyhow::{Context, anyhow};
 use rustix::fs::{Advice, fadvise};
@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A number of bytes that the system counts for this process.
+/// The counter `name` of `/proc/self/io`, in bytes.
 fn counted(name: &str) -> anyhow::Result<u64> {
     let text = fs::read_to_string("/proc/self/io")?;
     let line = text.lines().find(|line| line.starts_with(name));
@@ -15,13 +15,13 @@ fn counted(name: &str) -> anyhow::Result<u64> {
     Ok(number.parse()?)
 }
 
-/// Bytes that were fetched from devices for this process, and that it caused to be written.
+/// Bytes read from devices for this process, and bytes that it caused to be written.
 pub(crate) fn io() -> anyhow::Result<(u64, u64)> {
     Ok((counted("read_bytes")?, counted("write_bytes")?))
 }
 
-/// Bytes that were written to the device below a file or folder since the system started, by
-/// whomever. Nothing where the system does not say so.
+/// Bytes written by all processes since the system started, to the device that holds a file or
+/// folder. `None` if the system does not report them.
 pub(crate) fn written_to_device(path: &Path) -> Option<u64> {
     let device = fs::metadata(path).ok()?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -30,7 +30,8 @@ pub(crate) fn written_to_device(path: &Path) -> Option<u64> {
     Some(sectors * 512)
 }
 
-/// Where groups can be made, and what their limit is called: version 1, version 2.
+/// Folders in which control groups can be created, and the names of their limits: version 1,
+/// version 2.
 const GROUPS: [(&str, &str); 2] = [
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
     ("/sys/fs/cgroup", "memory.max"),
@@ -40,7 +41,8 @@ fn group(root: &str, pid: u32) -> PathBuf {
     Path::new(root).join(format!("flagstone-versus-{pid}"))
 }
 
-/// Limits what this process takes from now on; what it has does not count.
+/// Limits the memory that this process allocates from now on. Memory allocated earlier does not
+/// count.
 pub(crate) fn to(bytes: u64) -> anyhow::Result<()> {
     let pid = std::process::id();
     for (root, limit) in GROUPS {
@@ -55,11 +57,11 @@ pub(crate) fn to(bytes: u64) -> anyhow::Result<()> {
         }
         let _ = fs::remove_dir(&group);
     }
-    Err(anyhow!("no memory control group can be made"))
+    Err(anyhow!("cannot create a memory control group"))
 }
 
-/// Removes the group of a process that has ended, if it had one. Returns whether the system has
-/// killed it because it took more memory than the group may have.
+/// Removes the control group of an ended process, if it had one. Returns whether the process was
+/// killed for exceeding the group's memory limit.
 pub(crate) fn gone(pid: u32) -> bool {
     let mut was_killed = false;
     for (root, _) in GROUPS {
@@ -74,7 +76,7 @@ pub(crate) fn gone(pid: u32) -> bool {
     was_killed
 }
 
-/// Takes files out of the system's page cache.
+/// Drops files from the system's page cache.
 pub(crate) fn drop_cached(path: &Path) -> anyhow::Result<()> {
     if path.is_dir() {
         for entry in fs::read_dir(path)? {

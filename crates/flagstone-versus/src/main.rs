@@ -1,10 +1,10 @@
-//! `flagstone-versus`: the same records in Flagstone's indexes and in stores that people use, on a
-//! real file system, with the same limit on memory.
+//! `flagstone-versus`: the same records in Flagstone's indexes and in widely used stores, on a real
+//! file system, under the same memory limit.
 //!
-//! Each store is loaded in one process and measured in another one, which limits itself once the
-//! store is open (a memory control group, which counts the system's page cache as well) to the
-//! memory that was asked for and 4 MiB for what a library needs to go. Bytes read are those that
-//! the system fetched for the process from the device, whichever part of it asked for them.
+//! Each store is loaded in one process and measured in another. The latter limits its memory once
+//! the store is open, by a control group, which also counts the system's page cache. The limit is
+//! the requested memory, plus 4 MiB that a library needs to start. Bytes read are those that the
+//! system fetched from the device for the process, whichever part of the process caused the reads.
 
 mod limit;
 mod lives;
@@ -30,27 +30,27 @@ struct Args {
     /// Stores, separated by commas.
     #[arg(long, value_delimiter = ',', default_values = NAMES)]
     stores: Vec<String>,
-    /// Records of 16 bytes.
+    /// Number of records of 16 bytes.
     #[arg(long, default_value_t = 10_000_000)]
     records: u64,
     /// Bytes of memory for caches and indexes [default: 1 % of the data].
     #[arg(long)]
     memory: Option<u64>,
-    /// Lookups, and updates, that are measured.
+    /// Number of lookups, and of updates, to measure.
     #[arg(long, default_value_t = 100_000)]
     operations: u64,
-    /// Updates of a commit that is waited for.
+    /// Updates per durable commit.
     #[arg(long, default_value_t = 1_000)]
     batch: u64,
-    /// Where the files go; they are removed afterwards.
+    /// Folder for the files, which are removed afterwards.
     #[arg(long, required = true)]
     dir: Option<PathBuf>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print one JSON object a store, one a line.
+    /// Print one JSON object per store, one per line.
     #[arg(long)]
     json: bool,
-    /// A phase in a process of its own.
+    /// Run one phase, as a child process.
     #[arg(long, hide = true)]
     phase: Option<String>,
 }
@@ -67,16 +67,16 @@ enum Mode {
     Lives(lives::Lives),
 }
 
-/// Bytes beside the memory that was asked for: stacks, buffers, what a library allocates to begin.
+/// Bytes beyond the requested memory: stacks, buffers, a library's initial allocations.
 const SLACK: u64 = 4 << 20;
 
-/// What was measured of a store.
+/// The measurements of one store.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Figures {
     store: String,
     load_s: f64,
     file_bytes: u64,
-    /// The limit, and whether it holds.
+    /// The memory limit, and whether it could be set.
     memory: u64,
     limited: bool,
     lookup_us: f64,
@@ -103,7 +103,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Keys are spread over all of u64, each once: a bijection of the numbers.
+/// The key of record `n`. A bijection that scatters the numbers over all of u64.
 fn key(n: u64) -> u64 {
     let mut x = n.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -149,7 +149,7 @@ fn measure(args: &Args, name: &str, path: &Path, figures: &mut Figures) -> anyho
     limit::drop_cached(path)?;
     figures.limited = limit::to(figures.memory + SLACK).is_ok();
     let mut dice = Pcg64Mcg::seed_from_u64(args.seed);
-    // What a store reads once, to get going.
+    // Warm up: lets the store read its metadata once.
     for _ in 0..args.operations / 10 {
         let n = dice.random_range(0..args.records);
         check(name, &mut *store, n)?;
@@ -166,7 +166,7 @@ fn measure(args: &Args, name: &str, path: &Path, figures: &mut Figures) -> anyho
     let start = Instant::now();
     for i in 0..args.operations {
         if store.get(key(args.records + i))?.is_some() {
-            bail!("{name} has a key that was never put there");
+            bail!("{name} has a key that was never written");
         }
     }
     figures.miss_us = per(start);
@@ -194,7 +194,7 @@ fn check(name: &str, store: &mut dyn Peer, n: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was found, unless it is gone: a store may remove files of its own meanwhile.
+/// Turns "not found" into `None`: a store may remove its own files during a walk.
 pub(crate) fn if_there<T>(found: std::io::Result<T>) -> std::io::Result<Option<T>> {
     match found {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -235,7 +235,7 @@ fn parent(args: &Args) -> anyhow::Result<()> {
         let measured = phase(args, name, "measure");
         gone();
         let Ok(measured) = measured else {
-            eprintln!("{name} does not run with so little memory, and has no row");
+            eprintln!("{name} does not run within the memory limit and has no row");
             continue;
         };
         let figures = Figures {

@@ -1,25 +1,25 @@
-//! The stores, each with the settings that its documents recommend for a small cache.
+//! The stores, each with the settings that its documentation recommends for a small cache.
 
 use anyhow::Result;
 use flagstone_index::{FileOptions, FileStore, Index, IndexKind, Settings};
 use flagstone::units::Nanos;
 use std::path::Path;
 
-/// The stores' names.
+/// The names of the stores.
 pub(crate) const NAMES: [&str; 6] = ["sal", "bptree", "lmdb", "rocksdb", "redb", "sqlite"];
 
-/// A store of numbers by numbers.
+/// A store that maps `u64` keys to `u64` values.
 pub(crate) trait Peer {
     /// The value of a key.
     fn get(&mut self, key: u64) -> Result<Option<u64>>;
-    /// Puts records, durably when it returns.
+    /// Writes records. They are durable when this returns.
     fn put(&mut self, records: &[(u64, u64)]) -> Result<()>;
-    /// Ends.
+    /// Closes the store.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// Opens a store, made if it is not there. One that is only loaded may leave its records as is best
-/// for searches.
+/// Opens or creates a store. `loading` means that it is only loaded now; SAL-hashing then merges
+/// its log regions at each flush, which makes later lookups cheaper.
 pub(crate) fn open(
     name: &str,
     path: &Path,
@@ -40,7 +40,7 @@ pub(crate) fn open(
     })
 }
 
-/// One of Flagstone's indexes in a file, with direct I/O.
+/// A Flagstone index in a file, with direct I/O.
 struct Own {
     index: Box<dyn Index>,
 }
@@ -51,7 +51,7 @@ impl Own {
         let store = Box::new(FileStore::open(path, &FileOptions::default())?);
         let mut settings = Settings::new().with("memory", memory);
         if name == "sal" && loading {
-            // Its log regions are merged when it is flushed.
+            // Merge log regions at each flush.
             settings.set("split", "eager");
         }
         let (index, _) = kind.open(store, &settings, Nanos::ZERO)?;
@@ -78,7 +78,7 @@ impl Peer for Own {
     }
 }
 
-/// LMDB has no cache of its own: it maps its file.
+/// LMDB. It maps its file and has no cache of its own.
 struct Lmdb {
     env: heed::Env,
     db: heed::Database<
@@ -88,7 +88,7 @@ struct Lmdb {
 }
 
 impl Lmdb {
-    // Mapping a file is unsafe if another process changes it. None does here.
+    // Safe only if no other process changes the mapped file. None does here.
     #[allow(unsafe_code)]
     fn open(path: &Path, records: u64) -> Result<Lmdb> {
         std::fs::create_dir_all(path)?;
@@ -129,7 +129,7 @@ struct Rocks {
 impl Rocks {
     fn open(path: &Path, memory: u64) -> Result<Rocks> {
         let mut table = rocksdb::BlockBasedOptions::default();
-        // A share for the write buffers, the rest for blocks.
+        // Half of the memory is for the block cache; the write buffers share the rest.
         table.set_block_cache(&rocksdb::Cache::new_lru_cache(memory as usize / 2)?);
         table.set_bloom_filter(10.0, false);
         table.set_cache_index_and_filter_blocks(true);

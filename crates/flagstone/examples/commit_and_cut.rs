@@ -19,7 +19,7 @@ fn transfer(n: usize) -> (usize, usize, u64) {
     (n % ACCOUNTS, (n * 2 + 1) % ACCOUNTS, n as u64 + 1)
 }
 
-/// What the accounts hold after so many transfers.
+/// The account balances after this many transfers.
 fn after(transfers: usize) -> Balances {
     let mut balances = [100; ACCOUNTS];
     for (from, to, amount) in (0..transfers).map(transfer) {
@@ -41,7 +41,7 @@ fn store(device: &mut Device, now: Nanos, accounts: &[(usize, u64)]) -> Result<N
     Ok(done.expect("these protocols answer a commit at once"))
 }
 
-/// Carries out all transfers, and counts those that were acknowledged.
+/// Executes all transfers, and counts those that were acknowledged.
 fn work(device: &mut Device, acknowledged: &mut usize) -> Result<(), DeviceError> {
     let mut now = device.recovered_at();
     for n in 0..TRANSFERS {

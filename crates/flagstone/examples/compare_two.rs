@@ -48,7 +48,7 @@ fn run(kind: Kind) -> Result<Outcome, DeviceError> {
 
     let start = device.recovered_at();
     let share = device.pages() / CLIENTS;
-    // The instant from which each client asks for something again.
+    // The earliest instant of each client's next request.
     let mut clients = [start; CLIENTS as usize];
     let (mut dice, mut in_commit) = (Dice(1), Nanos::ZERO);
     for _ in 0..TRANSACTIONS {

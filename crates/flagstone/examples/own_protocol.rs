@@ -205,7 +205,7 @@ fn pages(n: u8) -> impl Iterator<Item = u32> {
     (0..12).map(move |i| (u32::from(n) * 37 + i * 31) % PAGES)
 }
 
-/// What the pages hold after so many transactions.
+/// The contents of the pages after this many transactions.
 fn after(transactions: u8) -> Vec<Option<u8>> {
     let mut all = vec![None; PAGES as usize];
     for n in 0..transactions {
@@ -227,8 +227,8 @@ fn work(device: &mut Device, acknowledged: &mut u8) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Cuts the power at an operation and restarts. Says whether what is there is whole, or nothing if
-/// the work was over before.
+/// Cuts the power at an operation and restarts. Returns whether the contents are consistent, or
+/// `None` if the workload ended before the cut.
 fn cut(at: u64, hasty: bool) -> Result<Option<bool>, DeviceError> {
     let (dice, torn) = (at.wrapping_mul(0x9e37_79b9_7f4a_7c15), at.is_multiple_of(2));
     let power = PowerCut::new(chip()).arm(Cut { at, dice, torn });

@@ -1,6 +1,7 @@
-//! Functions for fuzz targets. Each gives bytes to parsers and returns whether one of them accepted
-//! them; none may panic on any input. The targets are in `fuzz/`; tests of `flagstone-host`, which
-//! has valid inputs from devices of every stack, run the same functions on seeded damage.
+//! Functions for fuzz targets. Each passes bytes to parsers and returns whether one of them
+//! accepted the bytes; none may panic on any input. The targets are in `fuzz/`; tests of
+//! `flagstone-host`, which has valid inputs from devices of every stack, run the same functions on
+//! seeded damage.
 
 use crate::commit::fuzz;
 use crate::ftl::{Header, TAIL_BYTES_MAX, header, is_root};

@@ -84,7 +84,7 @@ fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
         while steps < STEPS {
             steps += 1;
             match world.step(&mut known, &mut dice) {
-                // Aging continues after a restart.
+                // A full device is restarted, and aging continues.
                 Err(Stop::Full) => break,
                 outcome => outcome.map_err(stopped)?,
             }
@@ -94,7 +94,7 @@ fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
         ages.rest(Nanos::ZERO);
         now = (faulty.into_inner().pull(id.age.into(), false), ages);
     }
-    // The oracle adopts the in-doubt commits that are there.
+    // The oracle adopts those in-doubt commits that survived.
     let (stack, world) = open(now);
     let mut world = world?;
     known.now = world.recovered_at();

@@ -10,18 +10,18 @@ use rand_pcg::Pcg64Mcg;
 /// Sampled campaigns have one base per this many runs, within these bounds.
 const RUNS_A_BASE: u64 = 32;
 const BASES: (u64, u64) = (8, 64);
-/// If collections may overtake each other, all but one in this many bases are made for that, and
-/// there are more bases.
+/// If collections can overtake each other, all but one in this many bases have shapes for that, and
+/// a campaign has more bases.
 const OTHERS: u64 = 8;
 const BASES_COLLIDING: u64 = 512;
-/// Range of shape and age numbers: short ids, and enough of them for a campaign.
+/// Range of shape and age numbers: few enough for short ids, and many enough for a campaign.
 const NUMBERS: u32 = COLLIDING;
 
 const EXHAUSTIVE_RUNS: u64 = 4;
 const EXHAUSTIVE_OPERATIONS: u64 = 160;
 const EXHAUSTIVE_AGAIN: u64 = 10;
 const EXHAUSTIVE_OUTCOMES: usize = 4;
-/// Dice for cuts: nothing lands, everything lands, and two random outcomes.
+/// Seeds of cuts: nothing lands, everything lands, and two random outcomes.
 const OUTCOMES: [u64; EXHAUSTIVE_OUTCOMES] = [NOTHING_LANDS, EVERYTHING_LANDS, 0x51, 0xa3];
 /// The first draw modulo 8 with this meaning, see [`flagstone::nand::PowerCut`].
 const NOTHING_LANDS: u64 = 6;

@@ -21,7 +21,7 @@ const OPERATIONS_AGAIN: u64 = 8;
 const LANDINGS: usize = 1024;
 const LANDINGS_AGAIN: usize = 16;
 
-/// Outcomes per cut after which clients continue, if at all.
+/// Maximum number of outcomes per cut after which clients continue.
 const GOES_ON: usize = 32;
 
 /// A walk through all cuts of a run.
@@ -117,7 +117,7 @@ impl Walk<'_> {
     }
 }
 
-/// Executes `run`; also returns the work done. A panic is a violation.
+/// Executes `run`. Also returns the work done. A panic counts as a violation.
 fn until<T>(run: impl FnOnce(&mut Work) -> Result<T, String>) -> (Work, Result<T, String>) {
     let mut work = Work::default();
     let outcome = caught(|| run(&mut work));

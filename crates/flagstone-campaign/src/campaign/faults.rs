@@ -16,8 +16,8 @@ pub struct Faults {
     pub erase_fails: bool,
     /// Bits flip, at most as many as the ECC corrects.
     pub bits_correctable: bool,
-    /// More bits flip: pages are lost, which must be reported. Such runs are separate and have no
-    /// restart.
+    /// More bits flip than the ECC corrects: pages are lost, which must be reported. Such runs are
+    /// separate and have no restart.
     pub bits_beyond: bool,
     /// Pages read wrong undetected by the ECC, on a device with checksums. Separate runs like those
     /// of `bits_beyond`.

@@ -26,7 +26,7 @@ struct LiveTx {
 /// An index and its client. There is one transaction at a time.
 pub(super) struct Keys {
     index: Recoverable,
-    /// Whether the index continues after a page was lost.
+    /// Whether the index continues to work after a page was lost.
     goes_on: bool,
     recovered_at: Nanos,
     live: Option<LiveTx>,
@@ -135,7 +135,7 @@ impl Keys {
         }
     }
 
-    /// `None` after a failed rollback.
+    /// The index; `None` after a failed rollback.
     fn index(&mut self) -> Option<&mut dyn Index> {
         self.index.is_open().then(|| self.index.index())
     }
@@ -144,7 +144,7 @@ impl Keys {
         self.index().map(|index| index.store())
     }
 
-    /// Whether writes fail because the power is off. Only called when the run is over anyway.
+    /// Whether writes fail because the power is off. Called only when the run is over anyway.
     fn power_is_gone(&mut self, known: &Known) -> bool {
         let Some(store) = self.store() else {
             return false;
@@ -218,7 +218,7 @@ impl Keys {
             Ok(done) => {
                 known.note_done(live.name, done);
                 known.oracle.acknowledge(live.name, done.0);
-                // The next request could come before this completes, but does not.
+                // The next request could be issued before this one completes, but is not.
                 known.now = done;
                 self.live = None;
                 Ok(())
@@ -259,8 +259,8 @@ fn rolled_back(known: &mut Known, error: &IndexError) -> Option<&'static str> {
     if matches!(error, IndexError::Store(error) if error.is_restart()) {
         return Some("has to be rolled back");
     }
-    // The keys of small pages fill a small store. So would leaked pages; therefore every restart
-    // compares the pages in use with the contents.
+    // The keys of small pages fill a small store. Leaked pages would fill it as well; therefore
+    // every restart compares the pages in use with the contents.
     if matches!(error, IndexError::Full { .. }) {
         known.full += 1;
         return Some("does not fit the store");

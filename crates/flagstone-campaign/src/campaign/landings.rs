@@ -19,15 +19,15 @@ use flagstone::units::Nanos;
 /// Moments per phase that are checked.
 pub(super) const MOMENTS: usize = 64;
 
-/// All but one in this many outcomes are the worst for an overtaken collection: of the operations
-/// in flight, only the overtaking erase has landed. The other one is random.
+/// One of this many outcomes is random. The others are the worst case for an overtaken collection:
+/// of the operations in flight, only the overtaking erase has landed.
 const DRAWN: u64 = 8;
 
 /// The oracle at one moment.
 #[derive(Clone)]
 pub(super) struct Seen {
     pub(super) oracle: Oracle,
-    /// Commits acknowledged by then must be there.
+    /// Every commit acknowledged by this instant must survive.
     pub(super) failed_at: Nanos,
 }
 
@@ -54,7 +54,7 @@ impl Around {
     /// Checks one outcome of each moment of a finished phase.
     ///
     /// # Errors
-    /// The violation of the run that ends there.
+    /// The violation of the run that is cut at that moment.
     pub(super) fn look(
         &mut self,
         (id, base): (&RunId, &Base),

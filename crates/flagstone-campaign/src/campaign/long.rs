@@ -19,7 +19,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Power cuts per chunk of a protocol: seconds of work, which a stop can lose.
+/// Power cuts per chunk of a protocol: a few seconds of work, which is lost when the campaign is
+/// stopped.
 pub const CHUNK_CUTS: u64 = 30_000;
 /// The cost of a cut of a database and of an index, in cuts of a protocol.
 const DATABASE_COSTS: u64 = 3;
@@ -101,7 +102,7 @@ pub enum LongError {
         why: io::Error,
     },
     /// A file of the record is damaged.
-    #[error("{} is no record of a campaign ({why}); remove it, and its chunk is carried out anew",
+    #[error("{} is not a record of a campaign ({why}); remove it to repeat its chunk",
         path.display())]
     Damaged {
         /// The file.
@@ -110,7 +111,7 @@ pub enum LongError {
         why: String,
     },
     /// The folder holds the record of another campaign.
-    #[error("{} holds a campaign with another {what}; name another folder, or remove this one",
+    #[error("{} holds a campaign with another {what}; use another folder, or remove this one",
         path.display())]
     Another {
         /// The folder.

@@ -90,7 +90,7 @@ pub struct Campaign {
     pub subject: Subject,
     /// One of its modes; `None` for the default.
     pub variant: Option<&'static str>,
-    /// Use the form as printed.
+    /// Test the protocol as published instead of the repaired variant.
     pub published: bool,
     /// The cuts to try.
     pub cuts: Cuts,
@@ -112,9 +112,10 @@ pub struct Campaign {
     pub stop_early: bool,
 }
 
-/// Runs per batch; fewer when the last ones may not be needed.
+/// Number of runs per batch. The last batches are smaller, since not all of their runs may be
+/// needed.
 const BATCH: usize = 512;
-/// Enough to occupy several cores.
+/// Minimum batch size: enough to occupy several cores.
 const BATCH_LEAST: usize = 16;
 const BATCH_FEW: usize = 64;
 const BATCH_LANDINGS: usize = 8;
@@ -127,7 +128,7 @@ type RunResult = (Work, Result<(), String>);
 type Explored = (Work, Option<(RunId, String)>);
 
 impl Campaign {
-    /// 20,000 cuts, two in a row, without other faults.
+    /// A campaign of 20,000 cuts, two in a row, without other faults.
     pub fn new(subject: Subject) -> Campaign {
         Campaign {
             subject,
@@ -219,7 +220,7 @@ fn fails_without_mistake(id: &RunId) -> bool {
 /// Whether a subject works on devices like a user-described one.
 ///
 /// # Errors
-/// Says why not.
+/// It does not; the text says why.
 pub fn suits(subject: Subject, device: &Arc<DeviceTraits>) -> Result<(), String> {
     Scene::new(&BaseId::plain(subject, Some(Arc::clone(device)))).map(|_| ())
 }

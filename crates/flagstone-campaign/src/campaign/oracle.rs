@@ -1,5 +1,6 @@
-//! The oracle of a run. After a power cut, acknowledged transactions must be there. A transaction
-//! whose commit was in flight must be there completely or not at all. Nothing else may be there.
+//! The oracle of a run. After a power cut, acknowledged transactions must be present. A transaction
+//! whose commit was in flight must be present completely or not at all. Nothing else may be
+//! present.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ pub(super) type Contents = Option<Payload>;
 /// The bytes of one write, unique to that write.
 pub(crate) type Payload = [u8; 12];
 
-/// Where something is written: a logical page, or a record of a page.
+/// A unit of contents: a logical page, or a record of a page.
 pub(super) type Place = u32;
 
 /// A transaction with a requested commit, in the order of requests.
@@ -22,7 +23,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Whether it was acknowledged by `now`.
+    /// Whether the commit was acknowledged by `now`.
     fn is_certain(&self, now: u64) -> bool {
         self.acknowledged.is_some_and(|at| at <= now)
     }
@@ -109,9 +110,10 @@ impl Oracle {
             });
             let shown: Vec<(Place, Contents, bool)> = shown.collect();
             let right = shown.iter().filter(|(.., right)| *right).count();
-            // If all its visible writes are there it counts, and hides most. If only some are there
-            // it cannot count; if those that are there are absences it need not. Otherwise the
-            // contents are wrong, and it counts if that leaves fewer differences.
+            // A transaction counts, and hides earlier writes, if all its visible writes are
+            // present. It cannot count if only some are present; it need not if those present are
+            // absences. Otherwise the contents are wrong, and it counts if that leaves fewer
+            // differences.
             let trace =
                 |(_, contents, right): &(Place, Contents, bool)| *right && contents.is_some();
             let mostly = right * 2 > shown.len() && shown.iter().any(trace);

@@ -71,7 +71,7 @@ impl World for Pages {
         self.begin(known, dice)?;
         self.write(known, 0, dice.random_range(0..known.pages), false)?;
         self.commit(known, 0)?;
-        // A commit that waits for its group waits no longer.
+        // Longer than a commit waits for its group.
         known.now += Nanos::from_micros(10_000);
         self.collect_groups(known)?;
         known.may_fill = true;
@@ -222,7 +222,7 @@ impl Pages {
         }
         for _ in 0..dice.random_range(1..12) {
             let page = known.some_page(dice);
-            // It was rolled back because the device is full.
+            // The transaction was rolled back because the device is full.
             if self.live.get(which).is_none_or(|live| live.name != name) {
                 break;
             }
@@ -258,7 +258,7 @@ impl Pages {
         )))
     }
 
-    /// Rolls back a transaction that does not fit a full device, which frees room.
+    /// Rolls back a transaction that does not fit on a full device, which frees space.
     fn give_up(&mut self, known: &mut Known, which: usize) -> Done<()> {
         known.full += 1;
         known.note(|| "the device is full".into());
@@ -305,7 +305,7 @@ impl Pages {
         let flush = stuck && self.live.is_empty();
         let done = match self.device.acknowledged(known.now, flush) {
             Ok(done) => done,
-            // The group asks again once there is room.
+            // The group repeats its request once there is space.
             Err(error) if known.may_fill && is_full(&error) && !self.live.is_empty() => {
                 return self.give_up(known, 0);
             }

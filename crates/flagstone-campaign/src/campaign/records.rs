@@ -20,7 +20,7 @@ const LEAVES: f64 = 0.2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
     Read(Place),
-    /// An access for a write that does not follow.
+    /// A page access for a write that does not follow.
     Touch(Place),
     Write(Place, Contents),
     Commit,
@@ -33,9 +33,9 @@ struct LiveTx {
     writes: BTreeMap<Place, Contents>,
     nth: u16,
     intent: Intent,
-    /// The record of its last request.
+    /// The record that the last request accessed.
     last: Option<Place>,
-    /// The request that it waits for, or must repeat.
+    /// The request that the transaction waits for, or must repeat.
     wish: Option<Wish>,
     parked: bool,
 }
@@ -72,7 +72,7 @@ impl World for Records {
             return self.begin(known, dice);
         }
         let Some(&which) = awake.get(dice.random_range(0..awake.len().max(1))) else {
-            // All wait: for a group, or for something that ends later.
+            // All transactions wait: for a group commit, or for something that ends later.
             known.now = known.now.max(self.host.deadline().unwrap_or(known.now));
             return self.hear(known, true);
         };
@@ -89,7 +89,7 @@ impl World for Records {
         self.ask(known, which, wish)
     }
 
-    /// One transaction per page, which writes all its records.
+    /// Fills each page with records, one transaction per page.
     fn fill(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         if !known.habits.may_overflow {
             return Ok(());
@@ -101,7 +101,7 @@ impl World for Records {
                 let contents = payload(self.live[0].name, place, slot as u16);
                 self.ask(known, 0, Wish::Write(place, Some(contents)))?;
                 if self.live.is_empty() {
-                    // Rolled back because the log is full.
+                    // The transaction was rolled back because the log is full.
                     return Ok(());
                 }
             }
@@ -146,7 +146,7 @@ impl World for Records {
     fn prove(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         known.may_fill = false;
         self.begin(known, dice)?;
-        // Deleting a record always fits, even if there is none.
+        // Deleting a record always fits, even if the record is missing.
         let places = known.pages * known.habits.slots;
         let first = dice.random_range(0..places);
         let mut from = (0..places).map(|step| (first + step) % places);
@@ -178,7 +178,7 @@ impl World for Records {
 }
 
 impl LiveTx {
-    /// Its next request.
+    /// The next request of a client.
     fn wishes(&mut self, known: &Known, dice: &mut Pcg64Mcg, action: u32) -> Wish {
         let habits = known.habits;
         let Intent { stays, brief, .. } = self.intent;
@@ -319,7 +319,7 @@ impl Records {
             }
             Wish::Commit => {
                 known.note(|| format!("#{name} asks to commit"));
-                // From here on it may survive a cut, acknowledged or not.
+                // From here on the commit may survive a cut, acknowledged or not.
                 known.oracle.ask(name, self.live[which].writes.clone());
                 match self
                     .host
@@ -384,7 +384,8 @@ impl Records {
         Ok(())
     }
 
-    /// Collects acknowledgements of groups, and wakes the transactions that the host names.
+    /// Collects acknowledgements of group commits, and resumes the transactions that the host
+    /// wakes.
     fn hear(&mut self, known: &mut Known, flush: bool) -> Done<()> {
         let acknowledged = self.host.acknowledged(known.now, flush);
         for (tx, at) in acknowledged.map_err(|error| stop(known, error))? {

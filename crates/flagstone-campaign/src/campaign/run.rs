@@ -28,7 +28,8 @@ const CHECK_EVERY: u64 = 64;
 const RESTARTS: f64 = 0.3;
 /// An instant after every acknowledgement.
 const AT_LEISURE: Nanos = Nanos(u64::MAX);
-/// Length of a phase whose cut does not occur, because its operation never comes.
+/// Maximum number of steps of a phase whose cut does not occur because its operation is never
+/// issued.
 const STEPS_MAX: u64 = 3_000;
 
 /// Executes `run`; converts a panic into an error.
@@ -80,10 +81,10 @@ pub(super) struct Run<'a> {
     /// The flash while the power is off, and the ages of its cells.
     chip: Option<Chip>,
     ages: Ages,
-    /// When the power last failed: everything acknowledged by then must be there.
+    /// When the power last failed. Everything acknowledged by then must survive.
     failed_at: Nanos,
     story: &'a Story,
-    /// Additional cuts, if it tries them.
+    /// The additional cuts of the run, if it tries any.
     around: Option<Around>,
     /// Whether to keep the moment of a cut, to enumerate its outcomes.
     enumerates: bool,
@@ -95,7 +96,7 @@ pub(super) struct Run<'a> {
 enum Until {
     /// At a power cut.
     Cut(Fall),
-    /// After a while.
+    /// After a while, with the power switched off in an orderly way.
     Leisure,
     /// At once: power off right after power on.
     Restart,
@@ -168,7 +169,7 @@ impl<'a> Run<'a> {
         for (phase, &cut) in self.id.cuts.iter().enumerate() {
             self.cut_phase(phase, cut, work)?;
         }
-        // A clean restart changes nothing.
+        // A clean restart must change nothing.
         let mut last = [Until::Leisure, Until::Restart];
         if self.dice.random_bool(0.5) {
             last.reverse();
@@ -281,7 +282,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Checks after recovery: invariants hold, and the contents are allowed.
+    /// Checks the subject after recovery: invariants hold, and the contents are allowed.
     fn looked_at(&mut self, world: &mut dyn World, work: &mut Work) -> Result<(), Stop> {
         self.known.now = world.recovered_at();
         let found = world.read_all(&mut self.known, &mut BTreeSet::new())?;

@@ -1,4 +1,4 @@
-//! The complete configuration of a run in one word, so that it can be repeated.
+//! The complete configuration of a run as a single word, so that it can be repeated.
 //!
 //! ```text
 //! cfc.page-flags.published/g17/b2/w4x24/f1/s91/n2/c113-5f-t/c7-0-n
@@ -42,7 +42,7 @@ pub struct BaseId {
     pub ahead: bool,
     /// The user's device description that it imitates.
     pub device: Option<Arc<DeviceTraits>>,
-    /// Use the form as printed.
+    /// Test the protocol as published instead of the repaired variant.
     pub published: bool,
     /// A lie of the flash, or a mistake above it, for controls only.
     pub sabotage: Sabotage,
@@ -50,7 +50,7 @@ pub struct BaseId {
     pub shape: u32,
     /// The seed for aging the device; 0 leaves it blank.
     pub age: u32,
-    /// Concurrent transactions.
+    /// Number of concurrent transactions.
     pub clients: u32,
     /// Number of logical pages used.
     pub pages: u32,
@@ -67,7 +67,7 @@ pub struct Fall {
     pub aim: Aim,
 }
 
-/// Letters of the aims.
+/// Letters that denote the aims in run ids.
 const AIMS: [(char, Aim); 8] = [
     ('c', Aim::Any),
     ('e', Aim::Erase),
@@ -91,7 +91,7 @@ pub struct RunId {
 }
 
 impl BaseId {
-    /// The plain shape, blank, without faults, with the fewest clients and pages.
+    /// The simplest base: plain shape, blank device, no faults, fewest clients and pages.
     pub(super) fn plain(subject: Subject, device: Option<Arc<DeviceTraits>>) -> BaseId {
         BaseId {
             subject,
@@ -185,7 +185,7 @@ const OPERATIONS: RangeInclusive<u64> = 0..=1_000_000;
 struct Fields<'a>(std::str::Split<'a, char>);
 
 impl<'a> Fields<'a> {
-    /// The next field, which begins with `letter`.
+    /// Takes the next field, which must begin with `letter`.
     fn next(&mut self, letter: char, what: &str) -> Result<&'a str, String> {
         let Some(field) = self.0.next() else {
             return Err(format!(
@@ -244,7 +244,7 @@ fn fall(field: Option<&str>) -> Result<Fall, String> {
     let aims = |(letter, aim): (char, Aim)| field.strip_prefix(letter).map(|rest| (rest, aim));
     let Some((rest, aim)) = AIMS.into_iter().find_map(aims) else {
         return Err(format!(
-            "`{field}` stands where a cut (`c`, or the letter of an aim) belongs"
+            "expected a cut (`c`, or the letter of an aim), found `{field}`"
         ));
     };
     let mut parts = rest.split('-');
@@ -278,20 +278,19 @@ fn device(
     match (named, given) {
         (None, None) => Ok(None),
         (None, Some(traits)) => Err(format!(
-            "the run is not on a device like {}: leave --device out",
+            "the run does not use a device like {}: leave --device out",
             traits.name
         )),
-        (Some(_), None) => Err(
-            "the run is on a device like one that a file describes: name that with --device".into(),
-        ),
+        (Some(_), None) => {
+            Err("the run uses a device like the one in a file: give that file with --device".into())
+        }
         (Some(named), Some(traits)) => {
             fields.0.next();
             let digest = format!("{:08x}", traits.digest());
             match named == digest {
                 true => Ok(Some(Arc::clone(traits))),
                 false => Err(format!(
-                    "the run is on a device d{named}, and {} is d{digest}: is it another one, or \
-                     was it changed?",
+                    "the run uses a device d{named}, but {} is d{digest}: use the original file",
                     traits.name
                 )),
             }
@@ -327,7 +326,7 @@ fn parse(word: &str, on: Option<&Arc<DeviceTraits>>) -> Result<RunId, String> {
     // A repeated mode or form, or a number with a sign or leading zeros.
     let again = id.to_string();
     if again != word {
-        return Err(format!("it would be written `{again}`"));
+        return Err(format!("write it as `{again}`"));
     }
     super::scene::Scene::new(&id.base)?;
     Ok(id)
@@ -438,10 +437,7 @@ mod tests {
                 format!("afc-ex.one-death/{rest}"),
                 "has no mode, form or sabotage `one-death`",
             ),
-            (
-                format!("scc.published.published/{rest}"),
-                "it would be written",
-            ),
+            (format!("scc.published.published/{rest}"), "write it as"),
             (
                 format!("scc/{rest}/c1-1-n"),
                 "`c1-1-n` follows the last cut",
@@ -454,7 +450,7 @@ mod tests {
             ("w4x24", "w4x65", "a number from 2 to 64"),
             ("f3", "f256", "a number from 0 to 255"),
             ("g0", "g4294967296", "the shape is"),
-            ("g0", "g+0", "it would be written"),
+            ("g0", "g+0", "write it as"),
             ("n1", "n4", "a number from 1 to 3"),
             ("n1", "n2", "ends before a cut"),
             ("c113", "c1000001", "the operation of a cut"),

@@ -1,4 +1,4 @@
-//! Lying devices, and mistakes in collection and recovery: the controls of a campaign. On each such
+//! The controls of a campaign: lying devices, and mistakes in collection and recovery. On each such
 //! device every protocol must fail; otherwise the campaign would miss real faults of that kind.
 
 use super::scene::Stack as Stacked;
@@ -11,13 +11,13 @@ use flagstone::units::{Nanos, Pbn, Ppn};
 use flagstone_host::{self as host, Stack};
 use flagstone_index as index;
 
-/// The lie of the flash, or the mistake above it.
+/// A lie of the flash, or a mistake above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sabotage {
     /// None.
     #[default]
     None,
-    /// A sync returns without waiting.
+    /// A sync returns without waiting for durability.
     SyncIgnored,
     /// A torn or damaged page reads as if its ECC were valid.
     EccIgnored,
@@ -27,13 +27,13 @@ pub enum Sabotage {
     EraseFailureHidden,
     /// A block that looks blank is not erased again.
     BlankNotErased,
-    /// Bit errors reach the reader.
+    /// Uncorrected bit errors reach the reader without an error.
     BitErrorsSilent,
     /// The flash is honest, but the device lacks the checksums that it needs.
     Unchecked,
     /// The flash is honest, but the device ignores pages that share cells.
     PairsIgnored,
-    /// The flash is honest, but the device refreshes nothing.
+    /// The flash is honest, but the device never refreshes a page.
     Unscrubbed,
     /// The flash is honest, but transactions of a buffering index make a mistake.
     Index(index::Mistake),
@@ -44,7 +44,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    /// All that this build can do, with their command names.
+    /// All lies and mistakes that this build can make, with their command names.
     pub fn all() -> impl Iterator<Item = (Sabotage, &'static str)> + Clone {
         let of_host = host::Mistake::ALL.map(|(mistake, name)| (Sabotage::Host(mistake), name));
         let of_index = index::Mistake::ALL.map(|(mistake, name)| (Sabotage::Index(mistake), name));
@@ -54,7 +54,7 @@ impl Sabotage {
         all.filter(|(sabotage, _)| COMPILED || !sabotage.is_mistake())
     }
 
-    /// Whether it is a mistake of our own code, which needs the feature `mistakes`.
+    /// Whether it is a mistake of our own code, which is compiled only with the feature `mistakes`.
     fn is_mistake(self) -> bool {
         matches!(
             self,
@@ -76,7 +76,7 @@ impl Sabotage {
         (Sabotage::Unscrubbed, "unscrubbed"),
     ];
 
-    /// The one with this command name.
+    /// The lie or mistake with this command name.
     pub fn by_name(name: &str) -> Option<Sabotage> {
         let mut all = Sabotage::all();
         all.find(|&(_, other)| other == name)
@@ -111,14 +111,14 @@ impl Sabotage {
     /// Describes the subjects to which it applies.
     pub fn wants(self) -> &'static str {
         match self {
-            Sabotage::Index(_) => "indexes with buffers: name --index lazy-bptree, bw-delta or sal",
+            Sabotage::Index(_) => "indexes with buffers: use --index lazy-bptree, bw-delta or sal",
             Sabotage::Host(host::Mistake::EarlyAcknowledgement) => "databases: name a --stack",
-            Sabotage::Host(mistake) if mistake.is_of(Stack::Wal) => "WAL: name --stack wal",
+            Sabotage::Host(mistake) if mistake.is_of(Stack::Wal) => "WAL: use --stack wal",
             Sabotage::Host(mistake) if mistake.is_of(Stack::AfcEx) => {
-                "CFC_ex or AFC_ex: name --stack cfc-ex or afc-ex"
+                "CFC_ex or AFC_ex: use --stack cfc-ex or afc-ex"
             }
-            Sabotage::Host(_) => "CFC_ex: name --stack cfc-ex",
-            Sabotage::Seal(_) => "SEAL: name --protocol seal-r, or seal",
+            Sabotage::Host(_) => "CFC_ex: use --stack cfc-ex",
+            Sabotage::Seal(_) => "SEAL: use --protocol seal-r or seal",
             _ => "anything",
         }
     }

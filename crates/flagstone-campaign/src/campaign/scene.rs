@@ -80,8 +80,8 @@ pub(super) struct Scene {
 /// A quarter of the log pages of a database below an index.
 const INDEX_DATABASE_LOG_PAGES: u32 = 32;
 
-/// Minimum blocks per plane, and maximum page size: a device that needs more fails for another
-/// reason.
+/// Minimum and maximum blocks per plane, and maximum page size. A device that exceeds these limits
+/// is unsuitable for another reason.
 const BLOCKS_MIN: u32 = 4;
 const BLOCKS_MAX: u32 = 512;
 const PAGE_BYTES_MAX: u32 = 1024;
@@ -110,7 +110,7 @@ impl Scene {
     /// The smallest device of the shape that the subject works on, plus the shape's additions.
     ///
     /// # Errors
-    /// Says why it works on none.
+    /// The subject works on no such device; the text says why.
     pub(super) fn new(id: &BaseId) -> Result<Scene, String> {
         let shape = id.shape();
         let like = id.device.as_deref().map(|traits| &traits.layout);
@@ -235,7 +235,8 @@ impl Scene {
         Chip::new(self.geometry, self.timing, SPARE_BYTES as usize)
     }
 
-    /// Wraps a chip in middleware that keeps `moments` moments, and starts the device on it.
+    /// Wraps a chip in middleware that records up to `moments` moments, and starts the device on
+    /// it.
     pub(super) fn open(
         &self,
         (chip, ages): (Chip, Ages),
@@ -337,8 +338,8 @@ fn host(id: &BaseId, shape: &Shape) -> HostConfig {
     (host.steal, host.write_through, host.granularity) = (steal, write_through, granularity);
     host.mistake = id.sabotage.of_host();
     if matches!(id.subject, Subject::Index(..)) {
-        // A transaction of an index changes any number of pages. If pages should be lost, they must
-        // be read from flash.
+        // A transaction of an index changes any number of pages, which must fit into the pool. For
+        // faults that destroy pages the pool is small, so that pages are read from flash.
         host.frames += if id.faults.destroys() { 1 } else { 24 };
         checkpoint_every *= 4;
     }

@@ -131,7 +131,7 @@ pub(super) struct Habits {
     pub(super) touches: bool,
 }
 
-/// The first shape number for overtaking collections.
+/// The first shape number for collections that overtake each other.
 pub(super) const COLLIDING: u32 = 100_000;
 /// The first number of a tiny shape.
 pub(super) const TINY: u32 = 200_000;
@@ -348,7 +348,7 @@ impl Shape {
     fn draw_habits(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {
         let records = matches!(subject, Subject::Stack(_));
         let habits = &mut self.habits;
-        let _: bool = dice.random_bool(0.3); // So that later draws, and run ids, stay what they are.
+        let _: bool = dice.random_bool(0.3); // Keeps later draws, and therefore run ids, unchanged.
         habits.aborts = dice.random_range(5..40);
         habits.patient = dice.random_range(0..20);
         match dice.random_range(0..10) {
@@ -404,7 +404,7 @@ impl Shape {
         let habits = &mut self.habits;
         habits.writes = dice.random_range(2..8);
         (habits.brief, habits.patient, habits.stays) = (0, 0, 0);
-        // Whose flags matter: those of committed or of rolled back transactions.
+        // Determines whether flags of committed or of rolled-back transactions matter.
         habits.aborts = match subject {
             Subject::Stack(Stack::CfcEx) => dice.random_range(0..10),
             _ => dice.random_range(10..40),

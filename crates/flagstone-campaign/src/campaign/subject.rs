@@ -119,17 +119,18 @@ impl Subject {
         self.protocol().is_some_and(|kind| kind.info().reprograms)
     }
 
-    /// Whether it works on multi-level cells, whose pages cannot be reprogrammed.
+    /// Whether the subject works on multi-level cells, whose pages cannot be reprogrammed.
     pub fn suits_mlc(self) -> bool {
         self.protocol().is_some_and(|kind| !kind.info().reprograms)
     }
 
-    /// Whether its device can collect ahead of need, in steps, which its protocol must support.
+    /// Whether the subject's device can collect ahead of need, in steps. Its protocol must support
+    /// that.
     pub fn collects_in_steps(self) -> bool {
         matches!(self, Subject::Protocol(kind) if kind.info().in_steps)
     }
 
-    /// Whether a form as printed exists that differs from the repaired one.
+    /// Whether the protocol as published differs from the repaired variant.
     pub fn is_as_published(self) -> bool {
         match self {
             Subject::Protocol(kind) => kind.info().as_published,
@@ -137,14 +138,14 @@ impl Subject {
         }
     }
 
-    /// Whether it sets flags in place if possible.
+    /// Whether the subject sets flags in place if possible.
     pub(super) fn sets_flags(self) -> bool {
         let records = matches!(self.below(), Below::Stack(Stack::CfcEx | Stack::AfcEx));
         records || self.may_reprogram()
     }
 
-    /// Whether a collection hands flags on to pages of other blocks, so that the order of
-    /// collections determines the fate of a transaction.
+    /// Whether a collection moves flags to pages of other blocks, so that the order of collections
+    /// determines the fate of a transaction.
     pub(super) fn hands_flags_on(self) -> bool {
         matches!(self, Subject::Stack(Stack::CfcEx | Stack::AfcEx))
     }

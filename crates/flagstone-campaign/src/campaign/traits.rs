@@ -1,4 +1,4 @@
-//! The properties that a campaign's devices adopt from a user's device description.
+//! The properties of a user-described device that a campaign's devices adopt.
 //!
 //! A device of gigabytes cannot be filled, collected and cut thousands of times. So a run has its
 //! own sizes: number of blocks, pages per block and bytes per page, drawn by the shape. Everything
@@ -12,7 +12,7 @@ use flagstone::nand::{Cell, Pairing, Timing};
 use flagstone_lab::device::DeviceSpec;
 use sha2::{Digest, Sha256};
 
-/// Maximum number of planes, so that few blocks per plane are few blocks.
+/// Maximum number of planes, to keep the total number of blocks small.
 const PLANES_MAX: u32 = 8;
 
 /// The properties that runs adopt from a device.
@@ -23,7 +23,7 @@ pub struct DeviceTraits {
     pub(super) layout: Layout,
 }
 
-/// What a run id depends on.
+/// The properties that determine a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) channels: u32,

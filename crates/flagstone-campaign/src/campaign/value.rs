@@ -5,7 +5,8 @@ use super::oracle::{Payload, Place, payload, write_of};
 /// Minimum and maximum length in bytes.
 pub(super) type Lengths = (u16, u16);
 
-/// Seven bits per byte, lowest first; the highest bit marks that more bytes follow.
+/// Appends `number` as a varint: seven bits per byte, lowest first; the highest bit says that more
+/// bytes follow.
 fn put(mut number: u64, into: &mut Vec<u8>) {
     while number >= 0x80 {
         into.push(number as u8 | 0x80);

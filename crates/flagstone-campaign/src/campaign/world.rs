@@ -37,7 +37,7 @@ pub(super) trait World {
     /// One step of a random client.
     fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()>;
 
-    /// Fills pages that should be full, before anything else happens.
+    /// Fills the pages if records may overflow them, before anything else happens.
     fn fill(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         let _ = (known, dice);
         Ok(())
@@ -50,7 +50,7 @@ pub(super) trait World {
         damaged: &mut BTreeSet<Place>,
     ) -> Done<BTreeMap<Place, Contents>>;
 
-    /// A small transaction, alone on a newly started device: it must commit, however full the
+    /// Runs a small transaction alone on a newly started device. It must commit, however full the
     /// device is.
     fn prove(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()>;
 
@@ -81,7 +81,7 @@ pub(super) struct Known {
     pub(super) habits: Habits,
     /// Whether pages may be lost to bit errors, if reported.
     pub(super) damage_allowed: bool,
-    /// Whether days pass from time to time.
+    /// Whether days of virtual time pass now and then.
     pub(super) ages: bool,
     /// Whether the device may be full.
     pub(super) may_fill: bool,
@@ -115,7 +115,8 @@ impl Known {
         self.story = story;
     }
 
-    /// The first unused name: the next run begins there, so that no payload occurs twice.
+    /// The first unused transaction name. The next run begins with it, so that every payload is
+    /// unique.
     pub(super) fn next_name(&self) -> u64 {
         self.next_name
     }
@@ -174,14 +175,16 @@ impl Known {
         }
     }
 
-    /// Sometimes lets days pass, if cells age. Returns whether they have (maintenance is due).
+    /// With some probability lets days pass, if cells age. Returns whether days have passed, after
+    /// which maintenance is due.
     pub(super) fn pass_days(&mut self, dice: &mut Pcg64Mcg) -> bool {
         let away = if self.ages { cells::away(dice) } else { None };
         self.now += away.unwrap_or(Nanos::ZERO);
         away.is_some()
     }
 
-    /// Lets time pass or not: a little, or enough for everything in flight to complete.
+    /// Advances the clock by nothing, by a little, or by enough for everything in flight to
+    /// complete.
     pub(super) fn pass_time(&mut self, dice: &mut Pcg64Mcg) {
         if dice.random_range(0..100) < self.habits.at_once {
             return;

@@ -10,7 +10,8 @@ use flagstone::ftl::{Header, PageKind, VERDICT_BYTES, header, verdict};
 use flagstone::layout::get;
 use std::collections::BTreeMap;
 
-/// How transactions are named. Each has one name, used in texts, cells, fields and tables.
+/// How transactions are named. Each transaction has one name in all texts, cells, fields and
+/// tables.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Names {
     /// Prefix of the name: `T` or `#`.
@@ -51,7 +52,7 @@ impl Names {
         renamed.collect()
     }
 
-    /// The number in the name of a transaction, by its device identifier.
+    /// The number in a transaction's name, for its device identifier.
     pub(super) fn of_tx(&self, tx: u64) -> Option<u64> {
         match self.sign {
             "T" => Some(tx),
@@ -160,7 +161,7 @@ impl Reader {
         page
     }
 
-    /// Describes the fields after the header.
+    /// Describes the fields of a spare area after the common header.
     fn tail(&self, page: &mut Page, lpn: u64, fields: &[Field], names: &Names) {
         let value = |name: &str| {
             let field = fields.iter().find(|field| field.name == name);
@@ -223,7 +224,7 @@ impl Reader {
         each.collect::<Vec<_>>().join(" · ")
     }
 
-    /// Describes what a late summary page says about the pages of its block.
+    /// Describes the verdicts in a late summary page about the pages of its block.
     fn verdicts(&self, tail_bytes: usize, data: &[u8]) -> Vec<String> {
         let (pages, stride) = (self.pages_per_block as usize - 1, header::SIZE + tail_bytes);
         let verdicts = data.get(pages * stride..).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The story of a campaign run: the steps that led to its violation, without those that the
-//! violated pages do not depend on, and the reason.
+//! The story of a campaign run: the steps that led to its violation, and the reason. Omits steps
+//! that the violated pages do not depend on.
 
 use super::cells::{Names, Reader};
 use super::depends::{self, Violated};
@@ -19,11 +19,11 @@ pub(crate) struct Told<'a> {
     pub(crate) tale: &'a Tale,
     /// The violation, if there was one.
     pub(crate) violation: Option<String>,
-    /// Whether the form as printed, or a deliberate mistake, is used.
+    /// Whether the protocol runs as published or with a deliberate mistake.
     pub(crate) published: bool,
     pub(crate) sabotage: Option<&'static str>,
     pub(crate) with_reads: bool,
-    /// Whether to leave out nothing.
+    /// Whether to keep all steps.
     pub(crate) whole: bool,
 }
 
@@ -121,8 +121,8 @@ impl Told<'_> {
         let mut why = self.invariants(violation);
         if let Some(sabotage) = self.sabotage {
             why.push(format!(
-                "A mistake is made on purpose in this run: {sabotage}. Without it in the run id the run \
-                 is played as it should be."
+                "This run contains a deliberate mistake: {sabotage}. Without it in the run id, the \
+                 run is executed correctly."
             ));
         }
         if self.published {

@@ -20,7 +20,7 @@
 use super::story::{Change, Lane, Page, Pane};
 use std::collections::BTreeSet;
 
-/// The starting points.
+/// The pages and transactions from which the search for dependencies begins.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Violated {
     /// Logical pages with wrong contents.
@@ -51,13 +51,13 @@ impl Version<'_> {
     }
 }
 
-/// Whether a line contains one of the names as a word.
+/// Whether a line contains one of the names as a whole word.
 fn names_any(line: &str, names: &BTreeSet<String>) -> bool {
     let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '#'));
     words.any(|word| names.contains(word))
 }
 
-/// Whether the violated pages depend on each step.
+/// For each step, whether the violated pages depend on it.
 pub(super) fn on(pane: &Pane, violated: &Violated, pages_per_block: u32) -> Vec<bool> {
     let before = (0..).zip(&pane.start);
     let before = before.filter_map(|(at, page)| Some((0, at, page.as_ref()?)));
@@ -142,7 +142,7 @@ fn closure(versions: &[Version<'_>], violated: &Violated) -> (BTreeSet<String>, 
             places.insert(version.at);
             for &link in &version.page.links {
                 places.insert(link);
-                // What was there when the link was written, and what was written there later.
+                // The contents when the link was written, and later contents.
                 let there = versions.iter().filter(|other| other.at == link);
                 let (earlier, later): (Vec<_>, Vec<_>) =
                     there.partition(|other| other.step <= version.step);
@@ -155,7 +155,7 @@ fn closure(versions: &[Version<'_>], violated: &Violated) -> (BTreeSet<String>, 
                     own.is_some_and(|own| own.0 == lpn && own.1 >= number)
                 };
                 let named: Vec<_> = versions.iter().filter(named).collect();
-                // That version decides if it is there; otherwise the oldest of the newer ones does.
+                // The linked version decides if it is present; otherwise the oldest newer one does.
                 let least = named.iter().filter_map(|other| other.page.version).min();
                 let named = named
                     .into_iter()

@@ -1,10 +1,10 @@
-//! Protocols and counterexamples step by step: requests to a device, its flash operations, pages
-//! with their spare areas, tables in memory, and the row of the recovery table by which a restart
-//! decided about each transaction.
+//! Explains protocols and counterexamples step by step: requests to a device, its flash operations,
+//! pages with their spare areas, tables in memory, and the row of the recovery table by which a
+//! restart decided about each transaction.
 //!
-//! A `tale` is recorded while the real code runs: by `script` for the example of `flagstone
-//! explain`, by a campaign for `flagstone replay`. A tale is converted into a [`Story`], which is
-//! plain data. [`page()`] renders it as a web page, and [`text()`] for a terminal.
+//! A *tale* is a recording made while the real code runs: by `script` for the example of `flagstone
+//! explain`, by a campaign for `flagstone replay`. It is converted into a [`Story`], which is plain
+//! data. [`page()`] renders it as a web page, and [`text()`] for a terminal.
 //!
 //! ```
 //! use flagstone_campaign::explain::{explain, names, text};
@@ -48,11 +48,11 @@ pub fn names() -> Vec<&'static str> {
     What::names()
 }
 
-/// The example on a protocol; and beside it the same cut on the printed form, if that loses data.
-/// `None` if there is no such protocol.
+/// The example for a protocol, and the same cut on the protocol as published, if that one loses
+/// data. `None` if there is no such protocol.
 ///
 /// # Errors
-/// The example cannot be played, which is a bug.
+/// The example cannot be executed, which is a bug.
 pub fn explain(protocol: &str) -> Option<Result<Story, String>> {
     What::by_name(protocol).map(story)
 }

@@ -1,6 +1,6 @@
 //! The example: a few transactions on a small device, a collection, a power cut and the restart.
-//! The same acts are played on each protocol, and on its printed form. The cut is searched for,
-//! such that it shows the protocol's main property.
+//! Each protocol, and its published form, executes the same client requests. The cut is chosen so
+//! that it shows the protocol's main property.
 
 use super::subject::{Form, Machine, Subject};
 use super::tale::{Remark, Shown, Tale, image};
@@ -20,7 +20,7 @@ const EARLIER_MAX: u32 = 60;
 /// Random outcomes tried per cut: which operations in flight have landed.
 const DICE: u64 = 24;
 
-/// A client's request. Transactions are numbered in the order of their begins.
+/// A client's request. Transactions are numbered in the order in which they begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Begin(u64),
@@ -31,7 +31,7 @@ enum Act {
     Rest,
 }
 
-/// Order and distance of the parts of the example.
+/// The parameters of an example: order and distance of its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plot {
     /// Number of transactions before the example, which fill the device as far as possible.
@@ -45,9 +45,9 @@ pub(super) struct Plot {
 /// What the last transaction of the example writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
-    /// Its own pages.
+    /// Pages that only the last transaction writes.
     Own,
-    /// Pages of the transaction that is rolled back.
+    /// Pages that the rolled-back transaction has written.
     Over,
     /// Enough pages for the collector to run meanwhile.
     Long,
@@ -59,7 +59,8 @@ enum Last {
 type Wrote = (u64, u16);
 type Writes = BTreeMap<u32, Wrote>;
 
-/// When the power fails: when this operation of the act is issued, with this outcome.
+/// The power cut of an example: when a given operation of a request is issued, and with which
+/// outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fall {
     act: usize,
@@ -67,7 +68,7 @@ pub(super) struct Fall {
     dice: u64,
 }
 
-/// What a restart found of the example.
+/// The contents of an example's pages after the restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
     /// Each logical page: allowed contents (two if a commit was in doubt), and actual contents.
@@ -76,7 +77,7 @@ pub(super) struct Seen {
     pub(super) wrong: Option<String>,
     /// The last transaction that wrote each page, whatever its outcome.
     written: Vec<u64>,
-    /// Whether the cut left part of the last transaction, and it does not count.
+    /// Whether the cut left part of the last transaction, which recovery has discarded.
     is_cut_in_two: bool,
 }
 
@@ -91,7 +92,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Describes a write. Says which one if writes of one transaction differ.
+    /// Describes a write. Adds its number if the transaction wrote the page several times.
     pub(super) fn words(&self, wrote: Option<Wrote>) -> String {
         let all = [self.before, self.doubted, self.found];
         let numbers = |name| {
@@ -110,7 +111,7 @@ impl Place {
 }
 
 impl Plot {
-    /// The acts, and the index at which the example begins.
+    /// The client requests, and the index of the first request of the example.
     fn acts(self) -> (Vec<Act>, usize) {
         let mut acts = Vec::new();
         let mut next = 0;
@@ -156,10 +157,10 @@ impl Plot {
     }
 }
 
-/// The end of a play.
+/// The state at the end of an execution.
 pub(super) struct Played {
     pub(super) chip: Chip,
-    /// Each transaction: its writes, and when its commit was durable, if requested.
+    /// For each transaction: its writes, and when its commit was durable, if requested.
     asked: Vec<(u64, Writes, Option<Nanos>)>,
     /// The last transaction that wrote each page.
     written: Vec<u64>,
@@ -170,7 +171,7 @@ pub(super) struct Played {
     collected: [bool; 2],
 }
 
-/// Plays the acts on a blank device. Records them if there is a `tale`.
+/// Executes the requests on a blank device, and records them if `tale` is given.
 fn play(
     subject: &Subject,
     form: Form,
@@ -417,18 +418,18 @@ impl Seen {
     }
 }
 
-/// A plot and its cut.
+/// An example: its parameters and its cut.
 #[derive(Debug, Clone)]
 pub(super) struct Example {
     plot: Plot,
     fall: Fall,
-    /// Whether the printed form loses data at this cut.
+    /// Whether the published form loses data at this cut.
     pub(super) published_loses: bool,
 }
 
 impl Example {
-    /// Searches for an example. If the printed form loses data: one where only that form does.
-    /// Otherwise one where the last transaction is partly written and does not count.
+    /// Searches for an example. If the published form loses data, finds one where only that form
+    /// does. Otherwise finds one where the last transaction is partly written and discarded.
     pub(super) fn find(subject: &Subject) -> Result<Example, String> {
         let plots = plots(subject)?;
         for published_loses in [true, false] {
@@ -453,7 +454,7 @@ impl Example {
         u64::from(self.plot.earlier) + 2
     }
 
-    /// The transactions that the story is about, if there are others in between: the first three,
+    /// The transactions that the story describes, if there are others in between: the first three,
     /// and the last ones before the cut.
     pub(super) fn about(&self) -> Option<impl Iterator<Item = u64> + use<>> {
         let (acts, _) = self.plot.acts();
@@ -467,7 +468,7 @@ impl Example {
         (self.plot.between > 3).then_some(about)
     }
 
-    /// Plays the example in a form, and records it.
+    /// Executes the example with a form of the protocol, and records it.
     pub(super) fn tell(&self, subject: &Subject, form: Form) -> Result<(Tale, Seen), String> {
         let (acts, begins) = self.plot.acts();
         let acts = (&acts[..], begins);
@@ -479,8 +480,8 @@ impl Example {
     }
 }
 
-/// The plots to try, simpler ones first. In each a collection copies a page, or at least erases a
-/// block.
+/// The example parameters to try, simpler ones first. In each example a collection copies a page,
+/// or at least erases a block.
 fn plots(subject: &Subject) -> Result<Vec<Plot>, String> {
     let mut plots = Vec::new();
     let orders = [
@@ -524,8 +525,8 @@ fn cut_of(issued: &[u64], fall: Fall) -> Cut {
     }
 }
 
-/// A cut of the plot after its three transactions began. With `published`, one at which the printed
-/// form loses data and the other one does not.
+/// A cut after the three transactions of the example have begun. With `published`, one at which the
+/// published form loses data and the other one does not.
 fn try_falls(subject: &Subject, plot: Plot, published: bool) -> Result<Option<Fall>, String> {
     let (acts, begins) = plot.acts();
     let of_last = acts.iter().rposition(|act| matches!(act, Act::Rest));
@@ -570,7 +571,7 @@ fn try_falls(subject: &Subject, plot: Plot, published: bool) -> Result<Option<Fa
     Ok(None)
 }
 
-/// Whether the form without the mistakes of the printed one loses nothing at a cut.
+/// Whether the repaired form loses nothing at a cut.
 fn holds(subject: &Subject, plot: Plot, fall: Fall) -> Result<bool, String> {
     let (acts, begins) = plot.acts();
     let acts = (&acts[..], begins);
@@ -582,7 +583,7 @@ fn holds(subject: &Subject, plot: Plot, fall: Fall) -> Result<bool, String> {
     Ok(failed && ending.wrong.is_none())
 }
 
-/// The tables of a machine, for the tale.
+/// The tables of a machine, as a story shows them.
 impl Machine {
     fn shown(&self) -> Shown {
         Shown::of(self.ftl(), self.tables())

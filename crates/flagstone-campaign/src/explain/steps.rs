@@ -1,5 +1,5 @@
-//! Converts a tale into the steps of a pane: operations in order, the transaction of each, and its
-//! changes on flash.
+//! Converts a recording into the steps of a pane: operations in order, the transaction of each, and
+//! its changes on flash.
 
 use super::cells::{Names, Reader};
 use super::story::{Change, Ending, Lane, Page, Pane, Step, Table, Tables};
@@ -10,7 +10,7 @@ use flagstone::nand::{Fate, FlashError, Geometry, OpKind, Traced};
 use flagstone::units::{Nanos, Ppn};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Converts tales into panes.
+/// Converts recordings into panes.
 pub(super) struct Teller {
     pub(super) reader: Reader,
     pub(super) names: Names,
@@ -33,7 +33,7 @@ struct Making<'a> {
     coming: Vec<(Nanos, u64, String)>,
     /// The first transaction that is described individually.
     first: u64,
-    /// Consecutive reads.
+    /// Consecutive reads, to be shown as one step.
     reads: Vec<u32>,
     /// The transaction whose request the device is executing.
     acting: Option<String>,
@@ -42,7 +42,7 @@ struct Making<'a> {
 }
 
 impl Teller {
-    /// The pane of a tale.
+    /// The pane for a recording.
     pub(super) fn pane(&self, name: &str, tale: &Tale, ending: Ending) -> Pane {
         let mut making = Making {
             teller: self,
@@ -369,7 +369,7 @@ impl Making<'_> {
         }
     }
 
-    /// Describes a program. Contents that exist elsewhere already make it a copy.
+    /// Describes a program. A page whose contents exist elsewhere already is described as a copy.
     fn program(&self, at: Ppn, kept: &Kept) -> String {
         let place = self.teller.place(at);
         let Some(head) = Header::parse(&kept.spare) else {

@@ -1,4 +1,4 @@
-//! What is shown on a page or in a terminal: panes of steps, each with its changes on flash. A
+//! The data shown on a page or in a terminal: panes of steps, each with its changes on flash. A
 //! story is plain data.
 
 use serde::Serialize;
@@ -79,7 +79,7 @@ pub struct Step {
     /// The transaction whose request caused it.
     #[serde(skip)]
     pub by: Option<String>,
-    /// Number of left-out steps that this step replaces.
+    /// Number of omitted steps that this step replaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folded: Option<u32>,
     /// Pages concerned.

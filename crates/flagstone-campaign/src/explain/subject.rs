@@ -12,12 +12,12 @@ use flagstone::page::Page;
 use flagstone::units::{Lpn, Nanos, Pbn, TxId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A form of a protocol.
+/// A form of a protocol: repaired or as published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// With its repairs.
+    /// With the project's repairs.
     Default,
-    /// As printed in the paper.
+    /// As published in the paper.
     Published,
 }
 
@@ -127,7 +127,7 @@ impl Subject {
         while suits(&geometry).is_err() && geometry.blocks_per_plane < 64 {
             geometry.blocks_per_plane += 1;
         }
-        // Room for pages of live transactions, and for zones.
+        // Space for pages of live transactions, and for zones.
         let zoned = matches!(what, What::Pages(kind) if kind.info().format.zoned);
         geometry.blocks_per_plane += if zoned { 5 } else { 1 };
         Subject {
@@ -302,7 +302,7 @@ impl Machine {
         match &mut self.running {
             Running::Pages(device) => match device.commit(now, tx)? {
                 Some(done) => Ok(done),
-                // The commit waits for its group, so tell the group that no other client comes.
+                // The commit waits for its group. Tell the group that no other client comes.
                 None => {
                     let done = device.acknowledged(now, true)?;
                     let own = done.iter().find(|(ended, _)| *ended == tx);
@@ -325,7 +325,7 @@ impl Machine {
             Running::Pages(device) => Ok(device.abort(now, tx)?),
             Running::Records(records) => {
                 let done = records.device.abort(now, tx)?;
-                // The host rereads the pages, without the rolled back records.
+                // The host rereads the pages, now without the rolled-back records.
                 records
                     .images
                     .retain(|_, (_, pending)| *pending != Some(name));

@@ -7,7 +7,7 @@ use flagstone::nand::{Chip, Fate, Flash, OpKind, Traced};
 use flagstone::units::{Lpn, Nanos, Pbn, Ppn};
 use std::sync::{Arc, Mutex};
 
-/// A recording with two writers: the flash tracer, and the code that drives the device.
+/// A recording with two writers: the flash tracer, and the code that uses the device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tale {
     /// The flash operations, written by a [`Tracer`](flagstone::nand::Tracer).
@@ -15,11 +15,11 @@ pub(crate) struct Tale {
     remarks: Arc<Mutex<Vec<(usize, Remark)>>>,
 }
 
-/// A remark between two flash operations.
+/// An event between two flash operations.
 #[derive(Debug, Clone)]
 pub(crate) enum Remark {
-    /// A request, or an event of the device. `who` is a transaction, by its name in payloads.
-    /// `done` is when its commit is durable, for an acknowledgement.
+    /// A request, or an event of the device. `who` is the transaction's name in payloads. `done` is
+    /// the instant at which its commit is durable, for an acknowledgement.
     Said {
         now: Nanos,
         who: Option<u64>,
@@ -28,7 +28,7 @@ pub(crate) enum Remark {
     },
     /// The device identifier `tx` of transaction `who`.
     Called { who: u64, tx: u64 },
-    /// The story begins here; before, the device was filled.
+    /// The example begins here; before, the device was filled.
     Begins,
     /// The tables from this point on.
     Shows(Box<Shown>),
@@ -45,7 +45,8 @@ pub(crate) enum Remark {
 pub(crate) struct Kept {
     pub(crate) spare: Vec<u8>,
     pub(crate) data: Vec<u8>,
-    /// Interrupted: the page cannot be read, or looks blank and would not hold a program.
+    /// The program was interrupted: the page cannot be read, or looks blank but cannot be
+    /// programmed reliably.
     pub(crate) torn: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Why the printed form of a protocol loses data, and the departure that repairs it, from
-//! docs/protocols.md.
+//! Explains why the published form of a protocol loses data, and which departure repairs it, with
+//! texts from docs/protocols.md.
 
 const PROTOCOLS: &str = include_str!("../../../../docs/protocols.md");
 
-/// The same for record protocols, from the header of `flagstone::commit::records`.
+/// The sections for record protocols, in the header of `flagstone::commit::records`.
 const RECORDS: [&str; 2] = [
     "The printed form sets flags before the pages that they commit are durable. The repaired form \
      waits: all pages of a transaction are durable before the first flag that commits it.",
@@ -12,7 +12,7 @@ const RECORDS: [&str; 2] = [
      committed when a version is to be reclaimed.",
 ];
 
-/// What the printed form of a protocol omits, what is lost as a result, and the departures.
+/// The mistake of a protocol as published, the resulting loss, and the departures that repair it.
 pub(crate) fn published(protocol: &str) -> Vec<String> {
     if matches!(protocol, "cfc-ex" | "afc-ex") {
         return RECORDS.map(String::from).to_vec();
@@ -31,7 +31,7 @@ pub(crate) fn published(protocol: &str) -> Vec<String> {
     all
 }
 
-/// The departures in a list of numbers and ranges. A protocol may use those of another one.
+/// Expands a list of departure numbers and ranges. A protocol may refer to those of another one.
 fn departures(protocol: &str, list: &str) -> Vec<String> {
     let of = match protocol {
         "mhl-m" => "aw",

@@ -1,4 +1,4 @@
-//! Commit throughput of a store on a file system, compared with a floor: the same bytes as one
+//! Commit throughput of a store on a file system, compared with a *floor*: the same bytes as one
 //! write to an existing file, plus a sync. Both are measured alternately, a few hundred commits at
 //! a time, so that other load on the machine affects both equally.
 
@@ -57,7 +57,7 @@ impl Times {
 pub struct BenchTimes {
     /// Commits of the store.
     pub store: Times,
-    /// The same commits on the floor.
+    /// The same number of commits of the floor.
     pub floor: Times,
     /// Random reads of one page each.
     pub reads: Times,
@@ -93,7 +93,7 @@ impl Drop for Files {
 }
 
 impl StoreBench {
-    /// Measures. `progress` receives the number of commits made.
+    /// Runs the benchmark. `progress` receives the number of commits made.
     ///
     /// # Errors
     /// Files of another benchmark are in the folder, or a system call fails.
@@ -107,7 +107,7 @@ impl StoreBench {
             let there = there.display().to_string();
             std::mem::forget(files);
             return Err(StoreError::Options(format!(
-                "{there} is there already: name another folder, or remove it"
+                "{there} exists already: use another folder, or remove it"
             )));
         }
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed);
@@ -186,7 +186,7 @@ impl StoreBench {
         Ok(times)
     }
 
-    /// A file that is written and synced, so that a later sync only waits for new bytes.
+    /// A file that is written and synced once, so that a later sync only waits for new bytes.
     fn floor(&self, path: &Path) -> Result<File, StoreError> {
         let make = || {
             let file = File::create_new(path)?;

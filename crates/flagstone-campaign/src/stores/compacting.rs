@@ -19,7 +19,7 @@ pub(super) struct Compactor {
 }
 
 impl Compactor {
-    /// For a life that begins with write number `tag`.
+    /// The compactor of a life that begins with write number `tag`.
     pub(super) fn of(seed: u64, tag: u64) -> Compactor {
         let mut dice = Pcg64Mcg::seed_from_u64(seed ^ COMPACTING);
         let is_one = dice.random_range(0..2) == 0;
@@ -87,8 +87,8 @@ impl Run<Pages> {
         Ok(())
     }
 
-    /// After a lack of room: trims half of the pages and rewrites a few of them. Both must find
-    /// room.
+    /// Called when space was lacking: trims half of the pages and rewrites a few of them. Both must
+    /// find space.
     pub(super) fn relieve(
         &mut self,
         store: &mut Pair,

@@ -20,7 +20,7 @@ pub struct Count {
     /// How many times all pages are overwritten as warm-up, and then again while counting.
     pub rounds: u32,
     /// After each such number of written pages, calls `idle` until nothing is left to do. Pages
-    /// moved then count as written, but not for any commit.
+    /// moved then count as written, but are not attributed to a commit.
     pub idle_after: Option<u32>,
     /// Seed for choosing pages.
     pub seed: u64,
@@ -51,7 +51,7 @@ impl Counted {
 }
 
 impl Count {
-    /// Counts. `progress` receives the number of commits made.
+    /// Runs the count. `progress` receives the number of commits made.
     ///
     /// # Errors
     /// The options are invalid.

@@ -1,6 +1,6 @@
-//! Discards while a transaction is live for which a collection has just made room. A block may be
-//! discarded only when its erase is durable: until then a cut may leave its old pages, and some
-//! protocols erase blocks long before they wait for that.
+//! Discards blocks right after a collection, while the transaction that caused it is live. A block
+//! may be discarded only when its erase is durable: until then a cut may leave its old pages, and
+//! some protocols erase blocks long before they wait for that.
 
 use super::pair::Pair;
 use flagstone_store::StoreError;
@@ -23,7 +23,7 @@ thread_local! {
     static UNDER_WAY: Cell<Option<Work>> = const { Cell::new(None) };
 }
 
-/// Whether this thread is in such an operation; each run has one thread.
+/// Whether this thread executes `work`. Each run has one thread.
 pub(super) fn is_under_way(work: Work) -> bool {
     UNDER_WAY.get() == Some(work)
 }
@@ -45,7 +45,7 @@ pub(super) struct Discarder {
 }
 
 impl Discarder {
-    /// For a life that begins with write number `tag`.
+    /// The discarder of a life that begins with write number `tag`.
     pub(super) fn of(seed: u64, tag: u64) -> Discarder {
         let mut dice = Pcg64Mcg::seed_from_u64(seed ^ DISCARDING);
         let is_one = dice.random_range(0..3) == 0;
@@ -55,7 +55,7 @@ impl Discarder {
         }
     }
 
-    /// Called after a write. Returns how often room was given back.
+    /// Called after a write. Returns the number of discards made.
     pub(super) fn step(&mut self, pair: &mut Pair) -> Result<u64, StoreError> {
         let collections = pair.store().device().stats().collections;
         let has_collected = std::mem::replace(&mut self.collections, collections) != collections;

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::ops::{AddAssign, Range};
 use std::sync::{Arc, Mutex};
 
-/// Maximum number of cuts per run: those of stores that were cut before multiply.
+/// Maximum number of cuts per run, since stores that are used again after a cut multiply.
 const CUTS_MAX: u64 = 300;
 
 /// A result, or the description of a violation.
@@ -47,11 +47,11 @@ pub struct StoreTally {
     pub snapshots: u64,
     /// Commits in flight together with another one.
     pub grouped: u64,
-    /// Commits that found no room.
+    /// Commits that failed for lack of space.
     pub refused: u64,
-    /// Findings on the simulated chip beside the medium, for runs with one.
+    /// Results on the simulated chip, for runs with one.
     pub on_chip: Landed,
-    /// What wide runs have drawn.
+    /// Counts of what wide runs have drawn.
     pub wide: WideTally,
     /// Never-written pages that were read.
     pub empties: u64,
@@ -117,13 +117,13 @@ pub(super) trait World: Sized {
         Ok(medium.cut(landing))
     }
 
-    /// Cuts the chip beside a medium that was cut at operation `at`.
+    /// Cuts the chip that accompanies a medium, which was cut at operation `at`.
     fn cut_chip(run: &mut Run<Self>, chip: &OnChip, at: u64, left: &Recorded) -> Done<OnChip> {
         let _ = (run, at, left);
         Ok(chip.clone())
     }
 
-    /// Opens what a cut has left. Returns the state that it holds.
+    /// Opens the store that a cut has left. Returns the state that it holds.
     fn recover(run: &mut Run<Self>, left: &Media, may: May<Self::State>) -> Done<Arc<Self::State>>;
 }
 
@@ -159,7 +159,7 @@ struct Right {
 struct Moment {
     medium: Recorded,
     right: Right,
-    /// The current operation of the chip beside it, if there is one.
+    /// The operation of the accompanying chip at that moment, if there is a chip.
     on_chip: Option<u64>,
 }
 
@@ -173,7 +173,7 @@ impl Moment {
     }
 }
 
-/// A medium, and optionally a simulated chip beside it.
+/// A medium, and optionally a simulated chip that executes the same operations.
 pub(super) struct Media {
     pub(super) medium: Recorded,
     pub(super) chip: Option<OnChip>,
@@ -184,12 +184,12 @@ pub(super) struct Life<S> {
     pub(super) media: Media,
     /// Maximum number of further cuts in a row.
     depth: u32,
-    /// States after commits, as far as uncut copies of the medium may still hold them.
+    /// States after commits, as long as uncut copies of the medium may still hold them.
     states: VecDeque<Arc<S>>,
     /// The number of the first state, and of the last one whose commit was acknowledged.
     first: u64,
     acknowledged: u64,
-    /// The store's commit count at its opening, and the commits since then.
+    /// The store's commit count at its opening, plus the commits since then.
     counted: u64,
     /// Copies of the medium to cut.
     moments: Arc<Mutex<Vec<Moment>>>,
@@ -312,7 +312,7 @@ pub(super) fn failed(what: &str) -> impl Fn(StoreError) -> String + '_ {
     move |error| format!("{what}: {error}")
 }
 
-/// A run in progress.
+/// The state of a run in progress.
 pub(super) struct Run<W> {
     pub(super) id: StoreRunId,
     pub(super) world: W,

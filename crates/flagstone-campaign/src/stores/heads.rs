@@ -1,4 +1,4 @@
-//! Damaged superblocks: random histories end with a killed process, a cut or a close, and then one
+//! Damages superblocks. Random histories end with a killed process, a cut or a close, and then one
 //! superblock (rarely both) is lost. If the store opens, it must hold the committed data, and its
 //! check must report the damage; otherwise the opening must fail. A repair must restore everything,
 //! or report that something is lost.
@@ -120,7 +120,7 @@ fn field(name: &str) -> std::ops::Range<usize> {
     at..at + bytes
 }
 
-/// The number in a field of a superblock.
+/// Reads the number in a field of a superblock.
 fn said(head: &[u8], copy: usize, name: &str) -> u64 {
     let mut word = [0; 8];
     let bytes = &head[copy * MEDIUM_PAGE_BYTES..][field(name)];
@@ -128,7 +128,7 @@ fn said(head: &[u8], copy: usize, name: &str) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The newer copy.
+/// The index of the newer superblock.
 fn newest(head: &[u8]) -> usize {
     usize::from(said(head, 1, "SEQUENCE") > said(head, 0, "SEQUENCE"))
 }
@@ -153,7 +153,7 @@ impl Case {
         Case { damage, copy, both }
     }
 
-    /// A copy of the medium with this damage.
+    /// A copy of the medium with this damage applied.
     fn on(&self, left: &Recorded) -> Recorded {
         let mut bytes = left.to_vec();
         let copies = if self.both {
@@ -280,7 +280,7 @@ impl Run<'_> {
                     self.damage(&medium.cut(Landing::Nothing));
                 }
             }
-            // After a close, a killed process, or a cut.
+            // The life ends with a close, a killed process, or a cut.
             let left = match self.dice.random_range(0..3) {
                 0 => {
                     store.close().map_err(failed("close"))?;

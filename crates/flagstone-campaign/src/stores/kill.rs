@@ -37,9 +37,9 @@ fn number_in(store: &mut PageStore, page: &mut [u8], at: Lpn) -> Result<u64, Sto
 /// Deliberate mistakes of a worker that a verifier must detect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mistakes {
-    /// It reports a transaction while it still commits the previous one.
+    /// The worker reports a transaction while it still commits the previous one.
     pub early: bool,
-    /// It leaks memory in each transaction.
+    /// The worker leaks memory in each transaction.
     pub leaks: bool,
 }
 
@@ -99,7 +99,7 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// For a new store.
+    /// A verifier for a new store.
     pub fn new(subject: StoreSubject, seed: u64) -> Verifier {
         Verifier {
             subject,

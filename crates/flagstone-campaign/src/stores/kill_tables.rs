@@ -20,7 +20,7 @@ const TABLES: [(&str, TableKind); 3] = [
     ("second", TableKind::Ordered),
     ("third", TableKind::Hashed),
 ];
-/// The table and key of the last transaction's number.
+/// The table and key that hold the number of the last transaction.
 const COUNTER: (&str, &[u8]) = ("counter", b"last");
 
 /// A change of a row: table, key, and value; `None` for a removal.

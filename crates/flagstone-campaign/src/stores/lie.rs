@@ -1,4 +1,4 @@
-//! Media that lie, and deliberate mistakes of stores: the controls of campaigns.
+//! The controls of campaigns: lying media, and deliberate mistakes of stores.
 
 use super::discards::{Work, is_under_way};
 use flagstone::ftl::Mistake;
@@ -18,15 +18,15 @@ pub enum Lie {
     None,
     /// A sync makes nothing durable.
     Syncs,
-    /// A sync after writes of block marks only makes nothing durable.
+    /// A sync after writes of block marks alone makes nothing durable.
     SyncsOfMarks,
-    /// A sync after writes of a close's tables makes nothing durable.
+    /// A sync after writing the tables of a close makes nothing durable.
     SyncsOfTables,
     /// The superblock keeps its initial contents.
     Superblocks,
-    /// Reads fix the checksum of each page.
+    /// Reads replace the checksum of each page by a valid one.
     Checksums,
-    /// Each superblock is marked as closed.
+    /// Each superblock is marked as cleanly closed.
     Closed,
     /// A sync during a discard makes nothing durable.
     Discards,
@@ -44,13 +44,13 @@ pub enum Lie {
     /// No lie of the medium. When a table's root moves to a lower page, the catalog keeps the old
     /// one.
     MovedRoots,
-    /// No lie of the medium. The chip beside it is not told of the last landed program.
+    /// No lie of the medium. The accompanying chip is not told of the last landed program.
     Landings,
-    /// No lie of the medium. A store grows before a root names the blocks that its mapping table
+    /// No lie of the medium. A store grows before a root lists the blocks that its mapping table
     /// gets.
     Roots,
-    /// No lie of the medium. A restart takes damage of durable data for a torn write: a control of
-    /// runs with rot.
+    /// No lie of the medium. A restart mistakes damage of durable data for a torn write: a control
+    /// of runs with rot.
     Horizon,
     /// No lie of the medium. A last page with a sum in place of its horizon is written although no
     /// other page of its transaction has the horizon: a control of runs with rot.
@@ -82,13 +82,13 @@ impl Lie {
         (Lie::Identities, "identities"),
     ];
 
-    /// All that this build can do, with their command names.
+    /// All lies and mistakes that this build can make, with their command names.
     pub fn all() -> impl Iterator<Item = (Lie, &'static str)> + Clone {
         let all = Lie::ALL.into_iter();
         all.filter(|(lie, _)| COMPILED || !lie.is_mistake())
     }
 
-    /// Whether it is a mistake of our own code, which needs the feature `mistakes`.
+    /// Whether it is a mistake of our own code, which is compiled only with the feature `mistakes`.
     fn is_mistake(self) -> bool {
         self.of_device().is_some() || self.of_tables().is_some()
     }
@@ -136,7 +136,7 @@ pub(super) struct Lying {
     /// Whether the last write was one of a close's tables.
     wrote_tables: AtomicBool,
     pages_per_block: u64,
-    /// Random numbers that decide which requests for room fail.
+    /// Random numbers that decide which requests for space fail; `None` if none do.
     refuses: Option<Mutex<Pcg64Mcg>>,
     /// Maximum size in bytes, once there is a store.
     end: Option<u64>,
@@ -165,7 +165,7 @@ impl Lying {
         self.end.is_some_and(|most| end > most) && self.has_blocks()
     }
 
-    /// Makes half of the requests of a growing store for room fail.
+    /// Makes half of a growing store's requests for space fail.
     pub(super) fn refusing(self, seed: u64) -> Lying {
         let dice = Pcg64Mcg::seed_from_u64(seed ^ self.below.operations());
         Lying {
@@ -309,7 +309,7 @@ impl Medium for Lying {
         self.below.reserve(bytes)
     }
 
-    /// A sparse medium grows without needing room.
+    /// A sparse medium grows without needing space.
     fn lengthen(&self, bytes: u64) -> io::Result<()> {
         if self.is_thin() {
             return self.below.lengthen(bytes);

@@ -68,7 +68,7 @@ pub const ENCRYPTS: bool = cfg!(feature = "encryption");
 /// Number of runs per batch: few at first, so that a small campaign stays small.
 const BATCH: std::ops::RangeInclusive<usize> = 8..=64;
 
-/// The contents of the stores of a run.
+/// The contents of a run's stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreSubject {
     /// Pages.
@@ -112,14 +112,13 @@ pub struct StoreRunId {
     /// The lie of the medium.
     pub lie: Lie,
     /// Whether the store is filled before the run until it collects. Runs over tables then also
-    /// have little room and many tables, and processes end.
+    /// have little space, many tables, and processes that end.
     pub filled: bool,
-    /// Whether the store grows during the run: its pages are far apart, or it may take much room
+    /// Whether the store grows during the run: its pages are far apart, or it may take much space
     /// before it collects. Not used by runs over tables, whose stores always grow.
     pub grows: bool,
-    /// Whether further things are drawn: settings, clients, groups of commits, large transactions,
-    /// closes, failing media, and copies of whole stores. Not for runs with a chip beside the
-    /// medium.
+    /// Whether more is drawn at random: settings, clients, groups of commits, large transactions,
+    /// closes, failing media, and copies of whole stores. Not for runs with a chip.
     pub wide: bool,
     /// Whether the store is encrypted. Programs without encryption have no such runs.
     pub encrypted: bool,
@@ -157,7 +156,8 @@ impl FromStr for StoreRunId {
     fn from_str(text: &str) -> Result<StoreRunId, String> {
         let wrong = || {
             format!(
-                "`{text}` is no run of a store: it looks like store.seal/n3/s17, as `store break` prints it"
+                "`{text}` is not a run id of a store, such as store.seal/n3/s17: use one that \
+                 `store break` prints"
             )
         };
         let parts: Vec<&str> = text.split('/').collect();
@@ -217,8 +217,8 @@ impl StoreRunId {
         }
     }
 
-    /// Executes the run with the same store on a simulated chip beside the medium: both are cut at
-    /// the same operations, and restarts must find the same. Not available for tables.
+    /// Executes the run on a medium and on a simulated chip. Both are cut at the same operations,
+    /// and restarts must find the same. Not available for tables.
     pub fn run_on_chip(&self) -> StoreTally {
         match self.subject {
             StoreSubject::Pages => carry_out::<Pages>(self, !self.wide),
@@ -253,7 +253,8 @@ pub struct StoreCampaign {
     pub lie: Lie,
     /// Whether the stores are encrypted.
     pub encrypted: bool,
-    /// Whether each medium has a simulated chip beside it, see [`StoreRunId::run_on_chip`].
+    /// Whether a simulated chip executes the same operations as each medium, see
+    /// [`StoreRunId::run_on_chip`].
     pub on_chip: bool,
     /// Minimum number of cuts.
     pub cuts: u64,
@@ -268,14 +269,14 @@ pub struct StoreCampaign {
 /// What a campaign found.
 pub type StoreFindings = campaign::Findings<StoreRunId, StoreTally>;
 
-/// Whether a new store with the protocol is so large for the writes of a run that it never collects
-/// unless filled before.
+/// Whether a new store with the protocol is so large, compared with the writes of a run, that it
+/// never collects unless it is filled before.
 fn begins_large(protocol: Kind) -> bool {
     let format = protocol.info().format;
     format.persist_map || format.logs > 0
 }
 
-/// Whether the protocol suits stores and keeps transactions.
+/// Whether the protocol suits stores and has atomic transactions.
 pub fn suits(protocol: Kind) -> bool {
     protocol.info().atomic && !protocol.info().reprograms
 }

@@ -43,8 +43,8 @@ impl Places {
 /// Seed modifier for bulk trims.
 const SWEEPS: u64 = 0x5eeb << 40;
 
-/// The pages that a client trims in addition to write number `tag`. In half of the runs some trims
-/// come in bulk. Uses random numbers of its own: clients behave the same with and without it.
+/// The pages that a client trims together with write number `tag`. In half of the runs some trims
+/// come in bulk. Uses its own random numbers: clients behave the same with and without it.
 pub(super) fn swept(seed: u64, tag: Tag, pages: Places) -> Vec<u32> {
     let sweeps = Pcg64Mcg::seed_from_u64(seed ^ SWEEPS).random_bool(0.5);
     let mut dice = Pcg64Mcg::seed_from_u64(seed ^ SWEEPS ^ tag << 8);

@@ -54,7 +54,7 @@ impl StoreRunId {
         (held, dice)
     }
 
-    /// Whether creating a store needs `force`: the medium is not blank.
+    /// Whether creating a store needs `force` because the medium is not blank.
     pub(super) fn forces(&self) -> bool {
         self.held().0 != Held::Nothing
     }

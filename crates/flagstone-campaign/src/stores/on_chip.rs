@@ -1,5 +1,5 @@
-//! A simulated chip beside the medium of a run: the same clients use a store on each, and both are
-//! cut at the same operation, with the same outcome.
+//! A simulated chip that accompanies the medium of a run: the same clients use a store on each, and
+//! both are cut at the same operation, with the same outcome.
 //!
 //! ```text
 //!   clients ──┬── PageStore ── Listening ── flash on a medium ── Recorded ──cut──> left ── restart
@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// An operation, in the form used for comparison.
+/// An operation, reduced to what is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     /// A page, and a checksum of its bytes.
@@ -50,7 +50,7 @@ type Erases = BTreeMap<Pbn, Vec<u32>>;
 struct Moment {
     power: PowerCut,
     erases: Erases,
-    /// The opening's number on the medium, if it writes anything.
+    /// The number of the opening on the medium, if it writes anything.
     opening: u32,
 }
 
@@ -59,11 +59,11 @@ struct Moment {
 pub struct Landed {
     /// Cuts after which both stores were compared.
     pub cuts: u64,
-    /// Openings from a close's tables, compared in everything but numbers.
+    /// Openings that used the tables of a close. Everything but counters is compared.
     pub by_tables: u64,
-    /// Operations in flight that had landed.
+    /// Operations in flight that had landed completely.
     pub all: u64,
-    /// Operations in flight that had not.
+    /// Operations in flight of which nothing had landed.
     pub nothing: u64,
     /// Torn programs.
     pub torn: u64,
@@ -102,11 +102,11 @@ struct State {
     taken: BTreeMap<u64, Moment>,
     /// The first difference between the two stores.
     differs: Option<String>,
-    /// Openings from a close's tables.
+    /// Number of openings that used the tables of a close.
     by_tables: u64,
 }
 
-/// A handle to a chip beside a medium. Clones refer to the same chip.
+/// A handle to the accompanying chip. Clones refer to the same chip.
 #[derive(Clone)]
 pub(super) struct OnChip(Arc<Mutex<State>>);
 
@@ -136,7 +136,8 @@ impl OnChip {
         self.0.lock().expect("no thread panics here")
     }
 
-    /// The current operation of the medium's flash, at which the chip will be copied.
+    /// Marks the current operation of the medium's flash, at which the chip will be copied. Returns
+    /// its number.
     pub(super) fn mark(&self) -> u64 {
         let state = &mut *self.state();
         state.wanted.insert(state.issued);
@@ -155,7 +156,7 @@ impl OnChip {
         self.state().by_tables += 1;
     }
 
-    /// The number of such openings since the last call.
+    /// The number of openings from a close's tables since the last call.
     pub(super) fn take_by_tables(&self) -> u64 {
         std::mem::take(&mut self.state().by_tables)
     }
@@ -165,7 +166,7 @@ impl OnChip {
         self.state().differs.get_or_insert_with(what);
     }
 
-    /// The recorded difference, if there is one.
+    /// Returns the recorded difference, if there is one, as an error.
     pub(super) fn same(&self) -> Result<(), String> {
         let state = self.state();
         match (&state.differs, state.ahead.front()) {
@@ -184,7 +185,7 @@ impl OnChip {
             None => {
                 let mut roomy = *geometry;
                 roomy.blocks_per_plane = most.max(2 * geometry.blocks());
-                // An odd page size, so that each page is copied separately.
+                // An odd page size makes each page be copied separately.
                 roomy.page_bytes += 1;
                 let chip = Chip::new(roomy, timing(), geometry.spare_bytes as usize);
                 state.now = Some(Moment {
@@ -256,7 +257,8 @@ impl OnChip {
     }
 }
 
-/// Zero times, so that instants equal those of a medium, which only counts operations.
+/// Timing with zero latencies, so that instants equal those of a medium, which only counts
+/// operations.
 fn timing() -> Timing {
     Timing {
         read: Nanos::ZERO,
@@ -332,11 +334,11 @@ impl Moment {
                 Change::Program(at) => {
                     let (era, landed) = eras[&geometry.block_of(at)];
                     match (era.cmp(&landed), &glance) {
-                        // Its block was erased later.
+                        // The block was erased later.
                         (std::cmp::Ordering::Less, _) => Left::All,
                         (std::cmp::Ordering::Equal, Some(glance)) => {
                             match glance.page(at).map_err(cannot)? {
-                                // It holds its previous contents again: see `again`.
+                                // The page holds its previous contents again: see `again`.
                                 Shown::Whole if again.note(&self.power, glance, at)? => {
                                     Left::Nothing
                                 }
@@ -430,7 +432,7 @@ impl Flash for Listening {
         self.below.erase_saying(now, block, number, says)
     }
 
-    /// The chip stores no marks, so this is passed on.
+    /// The chip stores no block marks, so this is passed on from the medium.
     fn said_at_erase(&self) -> Option<SaidAtErase> {
         let says = self.below.said_at_erase();
         self.chip.state().says.clone_from(&says);

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Writes per transaction when a store is filled, and the maximum number of writes. Their pages are
-/// drawn with random numbers of their own.
+/// drawn with separate random numbers.
 const FILL_WRITES: u32 = 16;
 const FILL_MAX: u32 = 4_000;
 const FILL: u64 = 0xf111 << 40;
@@ -58,8 +58,8 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Makes the store grow: high page numbers occur at any time, or old versions get more room
-    /// than there is. Uses random numbers of its own.
+    /// Makes the store grow: high page numbers occur at any time, or old versions get more space
+    /// than the store has. Uses its own random numbers.
     fn grow(&mut self, seed: u64) {
         let mut dice = Pcg64Mcg::seed_from_u64(seed ^ GROWTH);
         match dice.random_range(0..3) {
@@ -126,8 +126,8 @@ impl Readers {
     }
 }
 
-/// In a third of the runs the store is sometimes idle, and collects ahead or gives room back. Uses
-/// random numbers of its own, so that clients behave the same with and without it.
+/// In a third of the runs the store is sometimes idle, and collects ahead or releases space. Uses
+/// its own random numbers, so that clients behave the same with and without it.
 struct Idler {
     dice: Option<Pcg64Mcg>,
 }
@@ -206,8 +206,8 @@ impl Run<Pages> {
         closed.map_err(failed("close"))
     }
 
-    /// Checks that a store marked as closed lost nothing that it wrote before, even if unused:
-    /// neither tables for the next opening nor unreferenced pages.
+    /// Checks that a store marked as closed lost nothing that it wrote before, even if that is
+    /// unused: neither tables for the next opening nor unreferenced pages.
     fn closed_whole(&self, left: &Recorded) -> Done<()> {
         let [_, locked] = self.options();
         let mut reading = locked.uncached();
@@ -260,7 +260,7 @@ impl Run<Pages> {
                         }
                     }
                 }
-                // The protocol cannot accept this page now: another one will do.
+                // The protocol cannot accept this page now. Try another one.
                 Err(StoreError::Device(
                     DeviceError::Conflict { .. } | DeviceError::WrittenTwice { .. },
                 )) => {}
@@ -358,7 +358,7 @@ impl Run<Pages> {
             let number = life.ask(life.newest().with(&writes));
             match store.commit(tx) {
                 Ok(()) => run.tally.committed += 1,
-                // A commit that finds no room is rolled back without a trace.
+                // A commit without space is rolled back without a trace.
                 Err(StoreError::Full(_)) => {
                     run.tally.refused += 1;
                     life.lose(number)?;

@@ -1,5 +1,5 @@
-//! A store of a run, and if the run has one, the same store on a simulated chip: each call goes to
-//! both, and both must give the same answer.
+//! The store of a run on its medium, and optionally the same store on a simulated chip. Each call
+//! goes to both, and both must give the same answer.
 
 use super::discards::{Work, under_way};
 use super::lie::Lying;
@@ -42,7 +42,7 @@ impl Pair {
             by_tables = Some(PageStore::on(Box::new(medium()), locked)?);
             without = without.uncached();
         }
-        // What a store keeps beside its flash is ignored on the chip.
+        // The chip ignores what a store keeps outside its flash.
         let nothing = || Box::new(Recorded::default());
         let twin = |geometry| {
             chip.opens(glance.as_ref(), &geometry, most);
@@ -77,7 +77,7 @@ impl Pair {
             let other = call(twin);
             let said = |answer: &Result<T, StoreError>| match answer {
                 Ok(value) => format!("{value:?}"),
-                // Why there is no room differs on a chip.
+                // The reason for the lack of space differs on a chip.
                 Err(StoreError::Full(_)) => "full".into(),
                 Err(error) => error.to_string(),
             };
@@ -101,8 +101,8 @@ impl Pair {
         self.both("idle", |store| store.idle(pages))
     }
 
-    /// Discards room, unless there is a chip: only a medium knows which blocks were ever erased.
-    /// Returns the number of bytes given back.
+    /// Discards free space, unless there is a chip: only a medium knows which blocks were ever
+    /// erased. Returns the number of bytes released.
     pub(super) fn discard(&mut self) -> Result<u64, StoreError> {
         match self.beside {
             None => under_way(Work::Discard, || self.store.discard()),
@@ -110,7 +110,8 @@ impl Pair {
         }
     }
 
-    /// Compacts, unless there is a chip (see `discard`). Returns the number of bytes removed.
+    /// Compacts, unless there is a chip (see `discard`). Returns the number of bytes by which the
+    /// file has shrunk.
     pub(super) fn compact(&mut self) -> Result<u64, StoreError> {
         match self.beside {
             None => under_way(Work::Compaction, || self.store.compact()),
@@ -147,8 +148,8 @@ impl Pair {
         medium: &Recorded,
         options: &OpenOptions,
     ) -> Result<Result<(), StoreError>, String> {
-        // A close without writes finishes no blocks. What the twin has written to its own medium
-        // does not matter.
+        // A close without writes finishes no blocks. Writes of the twin to its own medium do not
+        // matter.
         if self.beside.is_some()
             && self.store.medium_stats().bytes > 0
             && let Err(error) = self.both("ending blocks", PageStore::end_blocks)
@@ -164,7 +165,7 @@ impl Pair {
         Ok(closed)
     }
 
-    /// Compares what a restart has found on the medium with what one has found on the chip.
+    /// Compares the states that a restart has found on the medium and on the chip.
     pub(super) fn compare(&mut self) -> Result<(), String> {
         match &mut self.beside {
             Some((twin, chip)) => {
@@ -194,7 +195,7 @@ impl Pair {
 enum Numbers {
     /// The numbers must be equal.
     Equal,
-    /// Tables also count what is on no page any more: the first may have higher numbers.
+    /// Tables also count what no page holds any more: the first may have higher numbers.
     NotBefore,
 }
 
@@ -229,8 +230,8 @@ fn same(here: &mut PageStore, there: &mut PageStore, numbers: Numbers) -> Result
     }
     for block in (0..blocks).map(Pbn) {
         let of = |ftl: &Ftl| (ftl.block_state(block), ftl.live_in(block));
-        // Tables list a block as written whose only pages never became durable; on the chip it is
-        // blank. Either way it is erased before it is used.
+        // Tables list a block as written if its pages never became durable; on the chip it is
+        // blank. In both cases it is erased before its use.
         let is_like = numbers == Numbers::NotBefore && ftl.live_in(block) == 0;
         if of(ftl) != of(other) && !(is_like && other.live_in(block) == 0) {
             return differ(format!("block {block}"), &of(ftl), &of(other));

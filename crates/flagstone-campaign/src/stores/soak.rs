@@ -114,7 +114,7 @@ pub struct SoakReport {
     pub wrong: Option<String>,
 }
 
-/// Whether a value has grown more than allowed.
+/// Whether a value has grown by more than the allowed slack.
 fn has_grown([before, after]: [u64; 2]) -> bool {
     after as f64 > before as f64 * SLACK_FACTOR + SLACK_BYTES as f64
 }
@@ -181,7 +181,7 @@ impl Soak {
         }
         if report.wrong.is_none() && has_grown(report.file_bytes) {
             report.wrong = Some(format!(
-                "the store had up to {} bytes in the first half, and {} in the second",
+                "the store grew: up to {} bytes in the first half, and {} in the second",
                 report.file_bytes[0], report.file_bytes[1]
             ));
         }

@@ -62,7 +62,7 @@ struct Reader {
     may_see: Vec<Arc<State>>,
 }
 
-/// The stores of a run.
+/// The stores of a run, and how clients use them.
 pub(super) struct Tables {
     pages_per_block: u32,
     crowd: Option<Crowd>,
@@ -145,8 +145,8 @@ impl Run<Tables> {
             .is_some_and(|crowd| crowd.once_in(times))
     }
 
-    /// Waits for all commits in flight, in forward or reverse order. Commits that find no room, and
-    /// later ones, never happened. Returns whether there are such.
+    /// Waits for all commits in flight, in forward or reverse order. A commit without space fails,
+    /// and so do all later ones. Returns whether any failed.
     fn wait(&mut self, waiting: &mut Waiting, life: &mut Life<State>) -> Done<bool> {
         self.tally.grouped += waiting.len().saturating_sub(1) as u64;
         if waiting.len().is_multiple_of(2) {
@@ -168,8 +168,8 @@ impl Run<Tables> {
         Ok(true)
     }
 
-    /// Waits for all commits; in a crowded run sometimes during a live transaction, which fails
-    /// together with a commit that finds no room.
+    /// Waits for all commits. In a crowded run this sometimes happens during a live transaction,
+    /// which fails together with a commit that finds no space.
     fn wait_beside(
         &mut self,
         store: &Store,
@@ -355,7 +355,7 @@ impl Run<Tables> {
         if run.world.crowd.is_none() {
             life.leave_out_opening();
         }
-        // Ignore whether an open store can be opened read-only: cuts will tell.
+        // Ignore whether an open store can be opened read-only; the cuts test that.
         let info = run.info(&life.media.medium);
         life.opened(info.map_or(0, |info| info.life.commits));
         let medium = life.media.medium.clone();
@@ -371,7 +371,7 @@ impl Run<Tables> {
                 Some(wide) => {
                     run.tally.moved += wide.idle(&store)?;
                     if wide.compacts() {
-                        // This waits for all commits, so commits without room are lost by it.
+                        // This waits for all commits, so commits without space fail here.
                         run.wait(&mut waiting, life)?;
                         store.compact().map_err(failed("while it is compacted"))?;
                         run.tally.wide.compactions += 1;
@@ -397,7 +397,7 @@ impl Run<Tables> {
             run.change_rows(&mut tx, &mut after)?;
             let rolls_back = dice.random_range(0..8) == 0;
             if rolls_back && run.world.wide.as_mut().is_none_or(Wide::rolls_back) {
-                // This waits for all commits, so commits without room are lost by it.
+                // This waits for all commits, so commits without space fail here.
                 drop(tx);
                 run.wait(&mut waiting, life)?;
                 continue;
@@ -406,8 +406,8 @@ impl Run<Tables> {
             let counts = after != *before;
             let number = life.ask(after);
             let commit = match tx.commit_later() {
-                // It fails alone, unless commits that it waited for have failed: they had found
-                // room, which was gone later.
+                // The commit fails alone, unless commits that it waited for failed because promised
+                // space was gone.
                 Err(StoreError::Full(_)) if run.world.may_be_full() => {
                     life.lose(number)?;
                     run.tally.refused += 1;
@@ -495,7 +495,7 @@ impl World for Tables {
         let lived = run.live(life, steps, dice);
         run.world.crowd.iter().for_each(Crowd::give_room);
         match lived {
-            // As in runs over pages, the later cut shows that the failure changed nothing.
+            // As in runs over pages, a later cut shows that the failure changed nothing.
             Err(what) if run.world.wide.is_some() && was_told(&what) => {
                 run.tally.wide.failures += 1;
                 run.look(life, dice);
@@ -506,7 +506,7 @@ impl World for Tables {
         }
     }
 
-    /// Sometimes the process ends where the copy was made, another one opens the store, and the
+    /// Sometimes ends the process when the copy is made. Another process opens the store, and the
     /// power is cut during that. What the other process has read must remain.
     fn cut(
         run: &mut Run<Tables>,
@@ -518,7 +518,7 @@ impl World for Tables {
             return Ok(medium.cut(landing));
         }
         let medium = medium.snapshot();
-        // The medium fails for the ending process.
+        // The medium fails for the process that ends.
         medium.fail_at(None);
         may.counted(&run.info(&medium)?)?;
         let opened = run.open(&medium);
@@ -534,7 +534,7 @@ impl World for Tables {
         let copied = copied.map(|_| left.snapshot());
         may.counted(&run.info(left)?)?;
         if run.is_crowded_once_in(3) {
-            // A store opened read-only shows the state that a later writing opening must find.
+            // A read-only opening must show the state that a later opening for writing finds.
             let opened = run.open_with(&left.snapshot(), &run.options().reading());
             let store = opened.map_err(failed("it does not open for reading"))?;
             may.states = vec![seen(&store, &may.states)?];
@@ -555,7 +555,7 @@ impl World for Tables {
     }
 }
 
-/// The one of several states that a store holds.
+/// Finds the one of several states that a store holds.
 fn seen(store: &Store, states: &[Arc<State>]) -> Result<Arc<State>, String> {
     let read = store.read().map_err(failed("a snapshot"))?;
     match compare(&read, states)? {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const THREADS: usize = 8;
 const PAGES_PER_BLOCK: u32 = 32;
 
-/// Results.
+/// Results of the test.
 #[derive(Debug, Default)]
 struct Seen {
     copies: u64,

@@ -36,7 +36,7 @@ impl Tight {
         is_one.then_some(tight)
     }
 
-    /// Like [`Tight::draw`], for runs in which it is drawn.
+    /// The tight medium of a run; `None` if the run does not have one.
     pub(super) fn of(id: &StoreRunId) -> Option<Tight> {
         Tight::draw(id.seed).filter(|_| id.wide)
     }

@@ -12,7 +12,7 @@ use std::path::Path;
 pub(super) const COPIES: u64 = 3;
 
 /// Backs up, repairs and compacts the store on a medium, and lets `same` check the contents of each
-/// result. The store may not have been closed.
+/// result. The store need not have been closed.
 pub(super) fn hold(
     medium: &Recorded,
     options: &OpenOptions,

@@ -12,7 +12,7 @@ use rand_pcg::Pcg64Mcg;
 /// Seed modifier of wide runs.
 const DICE: u64 = 0x31de << 40;
 
-/// Error text of a medium that was told to fail.
+/// Error text of a medium that was ordered to fail.
 const TOLD: &str = "as it was told to";
 
 /// Counts of wide draws.
@@ -24,7 +24,7 @@ pub struct WideTally {
     pub large_blocks: u64,
     /// Runs with more than three clients.
     pub many_clients: u64,
-    /// Runs whose store begins with more room than it needs.
+    /// Runs whose store begins with more space than it needs.
     pub roomy: u64,
     /// Runs whose store collects whole blocks.
     pub whole: u64,
@@ -83,8 +83,8 @@ pub(super) fn draw_copies(dice: &mut Pcg64Mcg) -> Option<u64> {
 }
 
 impl Wide {
-    /// Draws, and changes the run's stores. Returns the factor by which fewer operations are
-    /// examined.
+    /// Draws the settings of a wide run and changes the run's stores accordingly. Returns the
+    /// factor by which fewer operations are examined.
     pub(super) fn draw(seed: u64, pages: &mut Pages) -> u32 {
         let mut dice = Pcg64Mcg::seed_from_u64(seed ^ DICE);
         pages.pages_per_block = [17, 48, 64, 64, 100, 128, 128, 128][dice.random_range(0..8)];
@@ -137,13 +137,13 @@ impl Wide {
     }
 }
 
-/// Whether an error comes from a medium that was told to fail.
+/// Whether an error comes from a medium that was ordered to fail.
 pub(super) fn was_told(what: &str) -> bool {
     what.contains(TOLD)
 }
 
-/// When dropped, makes a medium that was told to fail work again: a store dropped after this must
-/// not continue as if nothing had happened.
+/// When dropped, ends the ordered failure of a medium. A store dropped after this must not continue
+/// as if nothing had happened.
 pub(super) struct Heals(pub(super) Recorded);
 
 impl Drop for Heals {

@@ -43,8 +43,11 @@ fn cells_that_pages_share_are_those_of_the_device_and_so_is_what_is_done_about_t
         let again = RunId::parse_on(&word, Some(&device)).expect(&word);
         assert!(replay(&again).1.is_err(), "{word}");
         let error = |device| RunId::parse_on(&word, device).expect_err(&word).to_string();
-        assert!(error(None).contains("name that with --device"), "{word}");
-        assert!(error(Some(&traits("closed"))).contains("was it changed?"));
+        assert!(
+            error(None).contains("give that file with --device"),
+            "{word}"
+        );
+        assert!(error(Some(&traits("closed"))).contains("use the original file"));
     }
 }
 

@@ -8,32 +8,32 @@ use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Age {
-    /// A preset, or a device file, with a table `aging`.
+    /// A preset or a device file with a table `aging`.
     #[arg(default_value = "worn")]
     device: String,
     /// Protocols: `all`, or a list like `cfc,scc`.
     #[arg(long, default_value = "all")]
     protocol: String,
-    /// How long: a number of hours, days or years, like 12h, 90d or 1y.
+    /// Simulated time: a number of hours, days or years, such as 12h, 90d or 1y.
     #[arg(long = "for", value_name = "TIME", default_value = "1y", value_parser = hours)]
     time: u64,
     /// Seed of the traffic, and of which pages are weaker than others.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Refresh nothing: a control, which must lose pages.
+    /// Never refresh a page: a control, which must lose pages.
     #[arg(long)]
     no_scrub: bool,
-    /// Let the power fail at operations drawn from the seed, instead of a restart a month.
+    /// Cut the power at operations drawn from the seed, instead of one restart per month.
     #[arg(long)]
     cuts: bool,
-    /// Print one JSON object a protocol, one a line.
+    /// Print one JSON object per protocol, one per line.
     #[arg(long)]
     json: bool,
 }
 
 /// Parses a time such as 12h, 90d or 1y into hours.
 fn hours(text: &str) -> Result<u64, String> {
-    let why = || "it must be a number and h, d or y, such as 90d, of 100 years at most".into();
+    let why = || "must be a number with h, d or y, such as 90d, and at most 100 years".into();
     with_unit(text, &[("h", 1), ("d", 24), ("y", 365 * 24)])
         .filter(|hours| (1..=100 * 365 * 24).contains(hours))
         .ok_or_else(why)
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Age) -> Result<ExitCode, Failure> {
     let device = load(&args.device)?;
     if device.config.scrub.is_none() && !args.no_scrub {
         return Err(Failure::Usage(format!(
-            "device {} does not scrub: give it scrub_bits, or use --no-scrub",
+            "device {} does not scrub: set scrub_bits in its file, or use --no-scrub",
             device.name
         )));
     }

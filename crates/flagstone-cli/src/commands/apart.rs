@@ -1,8 +1,8 @@
-//! Commands that separate programs carry out. `flagstone trace record` and `flagstone sqlite` pass
-//! their arguments on to them.
+//! Commands that are separate programs. `flagstone trace record` and `flagstone sqlite` pass their
+//! arguments on to them.
 //!
 //! These programs depend on a PostgreSQL client and on SQLite, which would take a third of the time
-//! of a first build. They are built only by those who want them.
+//! of a first build. So they are built only on request.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -17,7 +17,7 @@ pub(crate) struct Program {
     name: &'static str,
     /// The cargo package that contains the program.
     package: &'static str,
-    /// What the program adds, for the message if it is missing.
+    /// The features that the program adds, for the message if it is missing.
     brings: &'static str,
 }
 
@@ -28,17 +28,17 @@ pub(crate) const RECORD: Program = Program {
     brings: "a PostgreSQL client",
 };
 
-/// Moves SQLite databases into stores and back, and times them.
+/// Copies SQLite databases into stores and back, and measures SQLite's speed on them.
 pub(crate) const SQLITE: Program = Program {
     name: "flagstone-sqlite",
     package: "flagstone-sqlite-tools",
     brings: "SQLite",
 };
 
-/// The arguments of a program that is built apart.
+/// The arguments of a separate program.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The arguments of the program: `--help` tells.
+    /// Arguments for the program; `--help` lists them.
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -68,7 +68,7 @@ impl Program {
         Some(this.with_file_name(name)).filter(|path| path.is_file())
     }
 
-    /// The error if the program is missing, which says how to build it.
+    /// The error if the program is missing. Says how to build it.
     fn missing(&self, this: &Path) -> Failure {
         let parent = this.parent();
         let release = match parent.is_some_and(|folder| folder.ends_with("release")) {
@@ -76,11 +76,12 @@ impl Program {
             false => "",
         };
         Failure::Failed(format!(
-            "the program {} is missing; it brings {} and is built apart",
+            "the program {} is missing; it contains {} and is built separately",
             self.name, self.brings
         ))
         .tip(format!(
-            "`cargo build {release}-p {}` in a clone puts it beside this program",
+            "run `cargo build {release}-p {}` in a clone of the repository: it builds the program \
+             beside this one",
             self.package
         ))
     }

@@ -15,72 +15,75 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Cut the power under protocols at any flash operation, and check what recovery brings back.
+/// Cut the power at any flash operation, and check the data that each protocol recovers.
 ///
-/// Exit code 0 if nothing was violated, 1 if something was.
+/// Exit code 0 if no violation was found, 1 otherwise.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Protocols, separated by commas; `all` takes every one but `plain`, which keeps no promise.
+    /// Commit protocols, separated by commas; `all` selects every one except `plain`, which is not
+    /// atomic.
     #[arg(long, default_value = "all")]
     protocol: String,
-    /// Databases instead, separated by commas: `wal`, `cfc-ex`, `afc-ex`, `force:PROTOCOL`; `all`
-    /// takes every one but `force:plain`.
+    /// Test databases instead, separated by commas: `wal`, `cfc-ex`, `afc-ex`, `force:PROTOCOL`;
+    /// `all` selects every one except `force:plain`.
     #[arg(long, group = "above", conflicts_with = "protocol")]
     stack: Option<String>,
-    /// Indexes instead, separated by commas, or `all`; each on everything that --on names.
+    /// Test indexes instead, separated by commas, or `all`. Each runs on everything that --on
+    /// names.
     #[arg(long, group = "above", conflicts_with_all = ["protocol", "stack"])]
     index: Option<String>,
-    /// What the indexes are on, separated by commas: commit protocols, and databases as --stack
-    /// has them.
+    /// Protocols and databases below the indexes, separated by commas; names as for --protocol and
+    /// --stack.
     #[arg(
         long,
         requires = "index",
         default_value = "lighttx,wal,cfc-ex,afc-ex,force:cfc"
     )]
     on: String,
-    /// Cut points a protocol, or `exhaustive` for every operation of a few small runs, or
-    /// `landings` for every landing of every cut of 32 small runs, `landings:RUNS` for so many
-    /// (protocols); with --long cut points in all [default: 20000, with --long 10000000].
+    /// Cut points per protocol; or `exhaustive`: every operation of a few small runs; or
+    /// `landings`: every outcome of the unfinished operations at every cut of 32 small runs; or
+    /// `landings:RUNS`: the same for RUNS runs (protocols only). With --long: total number of cut
+    /// points [default: 20000, with --long 10000000].
     #[arg(long)]
     cuts: Option<String>,
-    /// A campaign of hours: one seed after the other on all that is named, or on protocols,
-    /// databases and indexes where nothing is. It keeps its record in this folder, so that it can
-    /// be stopped at any time and goes on when it is called again, also with more --cuts.
+    /// Run a campaign of hours: seed after seed on everything named, or on all protocols, databases
+    /// and indexes. Saves its state in this folder, so it can be stopped at any time and continued
+    /// by the same command, also with more --cuts.
     #[arg(long, value_name = "FOLDER", conflicts_with = "as_published")]
     long: Option<PathBuf>,
-    /// Power cuts of one run, one after the other, recovery included.
+    /// Consecutive power cuts in one run, including cuts during recovery.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
     depth: u32,
-    /// What else goes wrong, separated by commas: none, torn, program-failure, erase-failure,
-    /// bit-errors, all (these), bit-errors-beyond-ecc, silent, paired (pages that share cells, on
-    /// devices that take care of them, and for what sets no flags in place), aging (bit errors that
-    /// grow, on devices that scrub, for protocols).
+    /// Faults besides power cuts, separated by commas: none, torn, program-failure, erase-failure,
+    /// bit-errors, all (of the preceding), bit-errors-beyond-ecc, silent, paired (pages that share
+    /// cells; on devices that protect them, for protocols without in-place flags), aging (growing
+    /// bit errors; on devices that scrub, for protocols).
     #[arg(long, default_value = "torn")]
     faults: String,
     /// Seed of the campaign.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Break the protocols as printed, where these differ from the repaired ones, instead.
+    /// Test the protocols as published instead of the repaired variants, where the two differ.
     #[arg(long)]
     as_published: bool,
-    /// Let the flash lie, or an index, a database or SEAL make a mistake: a control
+    /// Simulate a lying flash, or a deliberate mistake of an index, a database or SEAL: a control
     /// that must fail.
     #[arg(long, value_parser = named(Sabotage::all()), default_value = "none")]
     sabotage: Sabotage,
-    /// Let devices collect ahead of need, in steps between transactions: `seal` and `seal-r`.
+    /// Collect garbage ahead of need, in steps between transactions (`seal` and `seal-r`).
     #[arg(long, conflicts_with = "long")]
     ahead: bool,
-    /// Give databases settings that few use, others on each device: pages of live transactions are
-    /// written out, pages are written through, whole pages are locked, log pages are filled up.
-    /// Give indexes stores that their keys fill.
+    /// Use rare settings. Databases: writing out pages of live transactions, write-through,
+    /// whole-page locks, filled log pages; different ones on each device. Indexes: stores that
+    /// their keys nearly fill.
     #[arg(long, requires = "above", conflicts_with = "long")]
     unusual: bool,
-    /// Cut devices like this one: a preset (`flagstone device list`) or a file. They have its
-    /// planes, cells, pairs, latencies and settings, and few small blocks. `flagstone replay` needs
-    /// the same file.
+    /// Simulate devices like this one: a preset (see `flagstone device list`) or a file. They have
+    /// its planes, cells, page pairing, latencies and settings, but few and small blocks.
+    /// `flagstone replay` needs the same device.
     #[arg(long, value_name = "NAME|FILE", conflicts_with = "long")]
     device: Option<String>,
-    /// Print one JSON object a protocol, one a line.
+    /// Print one JSON object per protocol, one per line.
     #[arg(long)]
     json: bool,
 }
@@ -120,7 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         && args.ahead
     {
         return Err(Failure::Usage(format!(
-            "--ahead is not for {subject}, whose collections are carried out at once: name \
+            "--ahead does not work with {subject}, which cannot collect garbage in steps: use \
              --protocol seal or seal-r"
         )));
     }
@@ -128,7 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         && faults.aging
     {
         return Err(Failure::Usage(format!(
-            "--faults aging is for protocols, not for {subject}: name a --protocol"
+            "--faults aging works only with protocols, not with {subject}: use --protocol"
         )));
     }
     let device = args.device.as_deref().map(|name| like(name, faults, cuts));
@@ -139,14 +142,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let sabotage = args.sabotage;
     if let Some(subject) = subjects.iter().find(|&&subject| !sabotage.suits(subject)) {
         return Err(Failure::Usage(format!(
-            "--sabotage {} is not for {subject}, but for {}",
+            "--sabotage {} does not work with {subject}, but with {}",
             sabotage.name(),
             sabotage.wants()
         )));
     }
     if let Some(folder) = &args.long {
         let Cuts::Sampled(cuts) = cuts else {
-            let why = "--long takes a number of --cuts: other campaigns end by themselves";
+            let why = "--long needs a number for --cuts: exhaustive campaigns end by themselves";
             return Err(Failure::Usage(why.into()));
         };
         let each = |subject| {
@@ -194,7 +197,7 @@ impl Args {
     }
 }
 
-/// The number of runs of which every landing is tried, unless --cuts gives it.
+/// Default number of runs for `--cuts landings`.
 const RUNS_OF_LANDINGS: u64 = 32;
 
 fn landings_of(text: &str) -> Result<Cuts, Failure> {
@@ -210,31 +213,33 @@ fn landings_of(text: &str) -> Result<Cuts, Failure> {
     }
 }
 
-/// Refuses subjects for which not every landing can be tried.
+/// Refuses subjects whose landings (outcomes of a cut) cannot all be enumerated.
 fn only_landings(subjects: &[Subject], faults: Faults) -> Result<(), Failure> {
     if let Some(subject) = subjects.iter().find(|s| !matches!(s, Subject::Protocol(_))) {
         return Err(Failure::Usage(format!(
-            "--cuts landings is for protocols, not for {subject}: use a number, or `exhaustive`"
+            "--cuts landings works only with protocols, not with {subject}: use a number, or \
+             `exhaustive`"
         )));
     }
     match faults.bits_beyond || faults.silent {
         true => Err(Failure::Usage(
-            "--cuts landings needs restarts, and runs with lost pages have none: leave \
-             bit-errors-beyond-ecc and silent out of --faults"
+            "--cuts landings needs restarts, which runs with lost pages do not have: remove \
+             bit-errors-beyond-ecc and silent from --faults"
                 .into(),
         )),
         false => Ok(()),
     }
 }
 
-/// The traits that a campaign's devices take from the device called `name`.
+/// The traits that a campaign's devices copy from the device called `name`.
 fn like(name: &str, faults: Faults, cuts: Cuts) -> Result<Arc<DeviceTraits>, Failure> {
     if faults.paired {
-        let why = "--faults paired is not for --device: the device says which pages share cells";
+        let why = "--faults paired does not work with --device, which defines the paired pages \
+                   itself: leave one of them out";
         return Err(Failure::Usage(why.into()));
     }
     if matches!(cuts, Cuts::Landings(_)) {
-        let why = "--cuts landings has tiny devices of its own: leave --device out";
+        let why = "--cuts landings uses its own tiny devices: leave --device out";
         return Err(Failure::Usage(why.into()));
     }
     Ok(Arc::new(DeviceTraits::of(&device::load(name)?)))
@@ -267,20 +272,20 @@ fn only_mlc(args: &Args, subjects: &mut Vec<Subject>) -> Result<(), Failure> {
     let takes_all = args.index.is_some() || named == "all";
     if let (Some(subject), false) = (unsuited, takes_all) {
         return Err(Failure::Usage(format!(
-            "--faults paired is not for {subject}: it sets flags in place, and cells that hold \
-             several bits are programmed once"
+            "--faults paired does not work with {subject}, which sets flags in place: multi-level \
+             cells can be programmed only once"
         )));
     }
     subjects.retain(|subject| subject.suits_mlc());
     if subjects.is_empty() {
-        let why = "--faults paired: all that is named sets flags in place, and cells that hold \
-                   several bits are programmed once";
+        let why = "--faults paired: everything selected sets flags in place, but multi-level cells \
+                   can be programmed only once; select others";
         return Err(Failure::Usage(why.into()));
     }
     if subjects.len() < all {
         let left_out = all - subjects.len();
         note(&format!(
-            "left out, since they set flags in place: {left_out} of {all}"
+            "left out {left_out} of {all}, which set flags in place"
         ));
     }
     Ok(())
@@ -330,9 +335,7 @@ fn print_record(record: &Tally, json: bool) {
 fn subjects_of(args: &Args) -> Result<Vec<Subject>, Failure> {
     if args.as_published && (args.stack.is_some() || args.index.is_some()) {
         return Err(Failure::Usage(
-            "stacks and indexes have no form as printed: leave --as-published out, or name a \
-             --protocol"
-                .into(),
+            "--as-published works only with protocols: leave it out, or use --protocol".into(),
         ));
     }
     if let Some(list) = &args.index {
@@ -360,7 +363,8 @@ fn subjects_of(args: &Args) -> Result<Vec<Subject>, Failure> {
             let all = Kind::ALL.iter().filter(|kind| kind.info().as_published);
             let names: Vec<&str> = all.map(|kind| kind.info().name).collect();
             return Err(Failure::Usage(format!(
-                "none of {} has a form as printed that differs; these have: {}",
+                "--as-published: the published variant of {} does not differ; these have one that \
+                 does: {}",
                 args.protocol,
                 names.join(", ")
             )));
@@ -397,8 +401,8 @@ fn indexes_of(list: &str, on: &str) -> Result<Vec<Subject>, Failure> {
     let subjects: Vec<Subject> = kinds.into_iter().flat_map(each).collect();
     match subjects.iter().find(|subject| !subject.is_possible()) {
         Some(subject) => Err(Failure::Usage(format!(
-            "{subject}: an index needs the transactions of what it is on: name another --on, or \
-             force:plain for a control that must fail"
+            "{subject}: an index needs a protocol or database with transactions below it: use \
+             another --on, or force:plain for a control that must fail"
         ))),
         None => Ok(subjects),
     }
@@ -474,7 +478,7 @@ fn one(campaign: &Campaign, json: bool) -> bool {
     ));
     if matches!(campaign.cuts, Cuts::Landings(_)) {
         say(&format!(
-            "  {} runs, {} operations at which the power failed, all landings of {} of them",
+            "  {} runs, {} operations with a power cut, all outcomes tested at {} of them",
             findings.runs, work.points, work.points_whole
         ));
     }
@@ -484,11 +488,12 @@ fn one(campaign: &Campaign, json: bool) -> bool {
             let count = findings.without_mistake;
             let of = findings.violations.len();
             say(&format!(
-                "  {count} of the first {of} fail without the sabotage as well: these are no work of it"
+                "{count} of the first {of} fail without the sabotage as well, so it is not their \
+                 cause"
             ));
         }
         say(&format!("  smallest found: {smallest}"));
-        say("  its story, see `flagstone replay` for the reads as well:\n");
+        say("  its events, without reads (`flagstone replay` shows reads too):\n");
         let (story, _) = tell(&smallest, Detail::default());
         for line in text(&story).lines() {
             say(&format!("    {line}"));

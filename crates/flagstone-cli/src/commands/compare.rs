@@ -43,14 +43,14 @@ const CLIENTS: u32 = 16;
 /// The default share of the logical pages that are filled.
 const FILL: f64 = 0.7;
 
-/// Replay transactions on commit protocols in virtual time, and compare what they cost.
+/// Replay transactions on commit protocols in virtual time and compare the costs.
 ///
-/// Without arguments: the shipped trace, recorded from PostgreSQL, on all protocols. With --stack:
-/// on databases that stand on them.
+/// Without arguments: the included trace, recorded from PostgreSQL, on all protocols. With --stack:
+/// on databases above the protocols.
 #[derive(clap::Args, Clone)]
-#[command(after_help = "--help says what each column means", after_long_help = definitions())]
+#[command(after_help = "--help explains the columns", after_long_help = definitions())]
 pub(crate) struct Args {
-    /// The trace to replay [default: the shipped one, data/tpcc-postgres.parquet].
+    /// Trace to replay [default: the included one, data/tpcc-postgres.parquet].
     trace: Option<PathBuf>,
     /// A preset (see `flagstone device list`) or a TOML file.
     #[arg(long, default_value = "small")]
@@ -58,95 +58,98 @@ pub(crate) struct Args {
     /// Protocols, separated by commas, or `all` [default: all].
     #[arg(long)]
     protocols: Option<String>,
-    /// How far transactions may overlap [default: as far as each protocol supports].
+    /// Isolation: how far transactions may overlap [default: as far as each protocol supports].
     #[arg(long, value_parser = named(Isolation::ALL.map(|level| (level, level.name()))))]
     isolation: Option<Isolation>,
-    /// Roll back this share of the transactions, besides those that were rolled back in the trace.
+    /// Abort this share of the transactions, in addition to the trace's own rollbacks.
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     abort_ratio: f64,
-    /// Collect garbage when fewer than this share of the blocks are free [default: the device's].
+    /// Collect garbage when fewer than this share of the blocks are free [default: the device's
+    /// setting].
     #[arg(long, value_parser = share)]
     gc_threshold: Option<f64>,
-    /// What is done about pages that share cells: ignored, closed or slc [default: the device's].
+    /// Protection of pages that share cells: ignored, closed or slc [default: the device's
+    /// setting].
     #[arg(long)]
     paired_pages: Option<PairedPages>,
-    /// How full the device is before it starts: this share of its logical pages [default: 0.7].
+    /// Share of the logical pages to fill before the run [default: 0.7].
     #[arg(long, value_parser = share)]
     fill: Option<f64>,
-    /// Start from devices that `flagstone device fill` saved, each with its protocol, instead of
-    /// filling them; may be given several times. --device is that of the images.
+    /// Start from devices saved by `flagstone device fill` instead of filling new ones, one per
+    /// protocol; may be repeated. --device must name the device of the images.
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["protocols", "fill", "stack"])]
     image: Vec<PathBuf>,
-    /// Clients, each of which starts its next transaction when its last has ended [default: 16].
+    /// Concurrent clients in a closed loop: each starts a transaction when its previous one ends
+    /// [default: 16].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     clients: Option<u32>,
-    /// Open loop: transactions arrive at their recorded times, so many times faster.
+    /// Open loop: transactions arrive at their recorded times, accelerated by this factor.
     #[arg(long, conflicts_with = "clients", value_parser = speedup)]
     speedup: Option<f64>,
     /// Seed of the fill, of extra aborts, of back-off and of the workload [default: 1].
     #[arg(long)]
     seed: Option<u64>,
-    /// Run with so many seeds, one after the other: the table has their means, and rows whose
-    /// ranges overlap are said to tie [default: 1].
+    /// Repeat each run with this many seeds. The table then shows means, and rows whose ranges
+    /// overlap count as ties [default: 1].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
     /// Generate transactions instead of replaying a trace: uniform, zipf:THETA, sequential, or
-    /// sequential:SHARE for pages in order in this share of the transactions.
+    /// sequential:SHARE (this share of the transactions accesses pages in order).
     #[arg(long, conflicts_with = "trace")]
     workload: Option<Pattern>,
-    /// Play all transactions so many times, one pass behind the other.
+    /// Repeat all transactions this many times.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000),
           conflicts_with = "stack")]
     repeat: u32,
-    /// Requests of the workload [default: 200000].
+    /// Number of requests to generate [default: 200000].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
-    /// Share of them that read [default: 0].
+    /// Share of reads among the generated requests [default: 0].
     #[arg(long, value_parser = share)]
     read_share: Option<f64>,
-    /// Requests in one transaction of the workload [default: 8].
+    /// Requests per generated transaction [default: 8].
     #[arg(long)]
     pages_per_transaction: Option<u32>,
-    /// Compare at each point of a grid of one or two settings, and say which protocol wins where:
-    /// `abort-ratio=0..0.5`, `fill=0.3..0.9:7`, `clients=1:4:16`, separated by commas. A range has
-    /// five points if it does not say how many. Settings: abort-ratio, clients, fill, gc-threshold,
-    /// load (--speedup), read-share, theta (of zipf) and transaction-pages.
+    /// Compare at each point of a grid of one or two settings, and report which protocol wins
+    /// where: `abort-ratio=0..0.5`, `fill=0.3..0.9:7`, `clients=1:4:16`, separated by commas. A
+    /// range has five points unless it gives a number. Settings: abort-ratio, clients, fill,
+    /// gc-threshold, load (--speedup), read-share, theta (of zipf) and transaction-pages.
     #[arg(long, value_name = "SETTING=VALUES", value_delimiter = ',',
           conflicts_with_all = ["stack", "image"])]
     over: Vec<over::Axis>,
-    /// Also write the times of each transaction to this file, in Parquet (see docs/compare.md).
+    /// Also write the latencies of each transaction to this Parquet file (see docs/compare.md).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["stack", "over", "image"])]
     latencies: Option<PathBuf>,
-    /// Also write a page with the comparison to this file, which needs nothing else.
+    /// Also write the comparison to this file, a self-contained HTML page.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Run the forms as printed where these differ, instead of the repaired ones.
+    /// Run the protocols as published instead of the repaired variants, where the two differ.
     #[arg(long)]
     as_published: bool,
-    /// A setting of a protocol, or, with --stack, of a recovery manager or an eviction policy (see
-    /// `flagstone protocols`); several times for several. It is set for all that have it, or for
-    /// one: `lighttx.zone_blocks=64`.
+    /// Set a parameter of a protocol or, with --stack, of a recovery manager or an eviction policy
+    /// (see `flagstone protocols`); may be repeated. Applies to all that have it, or to one:
+    /// `lighttx.zone_blocks=64`.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     #[command(flatten)]
     host: stacks::HostArgs,
-    /// Threads to run on [default: one a core]. The figures do not depend on it.
+    /// Number of threads [default: one per core]. Does not affect the results.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4096))]
     threads: Option<u64>,
-    /// Print all columns, however wide the terminal is. In a file or a pipe the table has those
-    /// that fit 100 characters.
+    /// Print all columns, whatever the width of the terminal. In a file or pipe, the table is
+    /// otherwise limited to 100 characters.
     #[arg(long)]
     wide: bool,
-    /// Print one JSON object a run, one a line.
+    /// Print one JSON object per run, one per line.
     #[arg(long, group = "format")]
     json: bool,
-    /// Print comma-separated values, a line for each run.
+    /// Print comma-separated values, one line per run.
     #[arg(long, group = "format")]
     csv: bool,
     /// Print a Markdown table, with all columns.
     #[arg(long, group = "format")]
     markdown: bool,
-    /// Add what depends on the machine, wall-clock time and memory, to --json or --csv.
+    /// Add machine-dependent figures, wall-clock time and memory, to --json or --csv.
     #[arg(long)]
     timing: bool,
 }
@@ -164,7 +167,7 @@ impl Args {
 fn speedup(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(factor) if factor > 0.0 && f64::is_finite(factor) => Ok(factor),
-        _ => Err("it must be a number above 0".into()),
+        _ => Err("must be a number above 0".into()),
     }
 }
 
@@ -172,11 +175,13 @@ fn speedup(text: &str) -> Result<f64, String> {
 fn definitions() -> String {
     let mut lines = vec!["Columns for protocols:".to_string()];
     lines.extend(table::definitions(replayed::COLUMNS));
-    lines.push("\nColumns for databases, --stack, that are others:".into());
+    lines.push("\nColumns for databases (--stack) that differ:".into());
     let of_protocols = lines.clone();
     let of_stacks = table::definitions(stacks::COLUMNS);
     lines.extend(of_stacks.into_iter().filter(|it| !of_protocols.contains(it)));
-    lines.push("\nTimes are virtual. What fits is shown; --wide shows all.".into());
+    lines.push(
+        "\nTimes are virtual. Columns that do not fit are left out; --wide shows all.".into(),
+    );
     lines.join("\n")
 }
 
@@ -267,7 +272,7 @@ struct Comparison<'a> {
     source: InputName,
     /// Bytes of a page of the trace, and of a page of the device.
     sizes: Option<(u32, u32)>,
-    /// The times of single transactions by protocol and seed, if they were asked for.
+    /// The times of single transactions by protocol and seed, with `--latencies`.
     times: Mutex<BTreeMap<(String, usize), Times>>,
 }
 
@@ -407,7 +412,7 @@ impl<'a> Comparison<'a> {
         let only_read = |transaction: &&_| script.changes(transaction).is_empty();
         let only_read = match script.transactions().iter().filter(only_read).count() {
             0 => String::new(),
-            count => format!(" ({count} of all only read)"),
+            count => format!(" ({count} of them read-only)"),
         };
         let mut lines = vec![
             format!(
@@ -422,7 +427,7 @@ impl<'a> Comparison<'a> {
         ];
         if record.pages_filled_for_reads > 0 {
             lines.push(format!(
-                "{} pages that are read before they are written were filled as well",
+                "{} pages that the trace reads before it writes them were filled beforehand",
                 record.pages_filled_for_reads
             ));
         }
@@ -455,7 +460,7 @@ fn setup(args: &Args, set: &Given, device: &DeviceSpec, kind: Kind, seed: u64) -
             clients: args.clients.unwrap_or(CLIENTS),
             speedup: args.speedup,
             abort_ratio: args.abort_ratio,
-            // Replay a trace as recorded, on a device that is already collecting garbage.
+            // As recorded, on a device that is already collecting garbage.
             recorded_aborts: true,
             fill: args.fill.unwrap_or(FILL),
             overwrite: true,
@@ -561,7 +566,7 @@ fn input_of(
 fn arrivals(clients: Option<u32>, run: &impl Measured) -> String {
     match (clients, run.arrivals()) {
         (Some(clients), _) => format!("{clients} clients"),
-        (None, Some(rate)) => format!("{rate:.1} arriving in a second"),
+        (None, Some(rate)) => format!("{rate:.1} arrivals per second"),
         (None, None) => "all arriving at once".into(),
     }
 }

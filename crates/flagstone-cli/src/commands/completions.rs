@@ -6,7 +6,7 @@ use clap_complete::{Shell, generate};
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-/// Print what completes commands and options in a shell.
+/// Print a shell completion script for all commands and options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The shell.

@@ -12,7 +12,7 @@ use flagstone_lab::replay::{Setup, Terms};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// List devices, show one as a file, print the schema of device files, fill one and keep it.
+/// List devices, print one as a file, print the schema of device files, or fill and save one.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -25,36 +25,36 @@ enum Action {
     List,
     /// Print a device as a TOML file, each number with its source.
     Show {
-        /// A preset, or a device file.
+        /// A preset (see `flagstone device list`) or a device file.
         device: String,
     },
     /// Print the JSON schema of device files.
     Schema,
-    /// Fill a device, overwrite it until the collector works all the time, and save what is on its
-    /// flash, for `flagstone compare --image`.
+    /// Fill a device, overwrite it until garbage collection runs steadily, and save its flash for
+    /// `flagstone compare --image`.
     Fill(Fill),
-    /// Let a device live for a long virtual time on cells whose bit errors grow, restart it every
-    /// month, and look at every page in the end.
+    /// Simulate years of use on cells whose bit errors grow. Restarts the device every month and
+    /// reads every page at the end.
     Age(super::age::Age),
 }
 
 #[derive(Debug, clap::Args)]
 struct Fill {
-    /// A preset, or a device file.
+    /// A preset (see `flagstone device list`) or a device file.
     device: String,
     /// The protocol that runs on it.
     #[arg(long, value_parser = named(Kind::ALL.iter().map(|kind| (*kind, kind.info().name))))]
     protocol: Kind,
-    /// How full: this share of its logical pages.
+    /// Share of the logical pages to fill.
     #[arg(long, default_value_t = 0.7, value_parser = share)]
     fill: f64,
-    /// Seed of the overwriting.
+    /// Seed of the overwrites.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The protocol's form as printed, where that differs.
+    /// Use the protocol as published instead of the repaired variant, if the two differ.
     #[arg(long)]
     as_published: bool,
-    /// A setting of the protocol; several times for several. `compare --image` needs the same.
+    /// Set a parameter of the protocol; may be repeated. `compare --image` needs the same.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     /// The file to write.
@@ -93,7 +93,7 @@ fn fill(args: &Fill) -> Result<(), Failure> {
     };
     if args.as_published && !setup.kind.info().as_published {
         return Err(Failure::Usage(format!(
-            "{} has no form as printed that differs: leave --as-published out",
+            "the published variant of {} does not differ: leave --as-published out",
             setup.kind
         )));
     }

@@ -4,7 +4,7 @@
 
 use flagstone_terminal::Examples;
 
-/// The examples of this program. Those of commands that `flagstone-store` has as well are its own.
+/// The examples of this program. `flagstone store` uses those of `flagstone-store`.
 pub(crate) fn examples() -> Examples {
     Examples::new("flagstone", EXAMPLES).below("store", flagstone_store_tools::EXAMPLES)
 }

@@ -6,17 +6,17 @@ use flagstone_lab::output::Output;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Show how a protocol works, step by step: a few transactions, a collection, a power cut, the
-/// restart.
+/// Show step by step how a protocol works: a few transactions, a garbage collection, a power cut,
+/// the restart.
 ///
-/// Beside it is the same cut on the protocol as it was published, where that loses data.
+/// Also shows the same cut on the protocol as published, if that one loses data.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The protocol: one of `flagstone protocols`, or cfc-ex or afc-ex.
     #[arg(value_name = "PROTOCOL")]
     protocol: String,
-    /// Write a page to play, step and scrub through, which needs nothing else.
+    /// Write a self-contained HTML page with an animation of the steps.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Print the steps as one JSON object.
@@ -56,7 +56,7 @@ pub(super) fn page(path: &Path) -> Result<Output, Failure> {
 pub(super) fn write(story: &Story, output: &Output) -> Result<(), Failure> {
     output.write(explain::page(story).as_bytes())?;
     note(&format!(
-        "{}: open it in a browser",
+        "wrote {}: open it in a browser",
         output.path().display()
     ));
     Ok(())

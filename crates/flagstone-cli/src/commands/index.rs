@@ -11,7 +11,7 @@ use flagstone_papers::indexing::{
 use serde_json::json;
 use std::process::ExitCode;
 
-/// List the indexes, run one under a workload in virtual time.
+/// List the indexes, or run one under a workload in virtual time.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -20,9 +20,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// List the indexes: what they cost, and their settings.
+    /// List the indexes, with their costs and settings.
     List {
-        /// Print one JSON object an index, one a line.
+        /// Print one JSON object per index, one per line.
         #[arg(long)]
         json: bool,
     },
@@ -32,56 +32,57 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct BenchArgs {
-    /// The index, see `flagstone index list`.
+    /// The index (see `flagstone index list`).
     #[arg(long)]
     index: String,
-    /// A to H (SAL-hashing's traces), ycsb-a to ycsb-f, or one of the lazy-update tree's.
+    /// Workload: A to H (SAL-hashing's traces), ycsb-a to ycsb-f, or one of the lazy-update tree's.
     #[arg(long, default_value = "ycsb-a")]
     workload: String,
-    /// Where it lies: sim (a simulated device), mem (memory that takes no time), or file:PATH (a
-    /// file that is not there yet, or a block device; time is then what requests take).
+    /// Storage: sim (a simulated device), mem (memory without latency), or file:PATH (a new file or
+    /// a block device; times are then real).
     #[arg(long, default_value = "sim")]
     store: String,
-    /// sim: a preset (see `flagstone device list`) or a TOML file [default: sal-high-end]. As many
-    /// of its blocks are simulated as the workload needs.
+    /// sim: a preset (see `flagstone device list`) or a TOML file [default: sal-high-end].
+    /// Simulates as many of its blocks as the workload needs.
     #[arg(long)]
     device: Option<String>,
     /// sim: the commit protocol of the device [default: plain].
     #[arg(long)]
     protocol: Option<String>,
-    /// Keys: those loaded, or those at the end of a workload that inserts them.
+    /// Keys to load, or, for workloads that insert them, keys at the end.
     #[arg(long, default_value_t = 1_000_000)]
     records: u64,
-    /// Operations of each window [default: the workload's]. A and G have as many as records.
+    /// Operations per window [default: the workload's]. A and G use the number of records instead.
     #[arg(long)]
     operations: Option<u64>,
-    /// Which keys: uniform, names or ascending [default: the workload's].
+    /// Distribution of keys: uniform, names or ascending [default: the workload's].
     #[arg(long, value_parser = named(KeyKind::ALL))]
     keys: Option<KeyKind>,
-    /// D, E: shares of searches, a window each.
+    /// D, E: shares of searches, one window for each.
     #[arg(long, value_delimiter = ',')]
     searches: Vec<f64>,
-    /// C: a window for each of these localities; D, E, H: the one. 0.8 is 80-20, 0.5 uniform.
+    /// C: localities, one window for each; D, E, H: a single locality. 0.8 means 80-20, 0.5
+    /// uniform.
     #[arg(long, value_delimiter = ',')]
     locality: Vec<f64>,
-    /// C, and D, E, H with a locality: the hot buckets of a hash index lie anywhere, not side by
-    /// side.
+    /// C, and D, E, H with a locality: scatter the hot buckets of a hash index instead of placing
+    /// them side by side.
     #[arg(long)]
     scattered: bool,
     /// Bytes of memory for page frames and the index's own buffers [default: 1048576].
     #[arg(long)]
     memory: Option<u64>,
-    /// A setting of the index, or of the device's protocol; several times for several. A name that
-    /// both have says whose it is: `g-mixsl.group=4`.
+    /// Set a parameter of the index, or of the device's protocol; may be repeated. If both have the
+    /// name, prefix it: `g-mixsl.group=4`.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
-    /// mem, file: bytes of a page [default: 4096].
+    /// mem, file: bytes per page [default: 4096].
     #[arg(long, value_parser = clap::value_parser!(u32).range(256..=65536))]
     page_bytes: Option<u32>,
-    /// file: requests in flight at once [default: 8].
+    /// file: maximum number of requests in flight [default: 8].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     in_flight: Option<u16>,
-    /// file: go through the system's page cache.
+    /// file: use the system's page cache (no O_DIRECT).
     #[arg(long)]
     buffered: bool,
     /// Seed of keys and operations.
@@ -129,7 +130,7 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
     let set = Given::parse(&args.set)?;
     if set.has("memory") && args.memory.is_some() {
         return Err(Failure::Usage(
-            "--memory and --set memory say the same: give one of them".into(),
+            "--memory and --set memory are the same setting: give one of them".into(),
         ));
     }
     let protocol = match args.store == "sim" {
@@ -150,7 +151,8 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
         sizes: Vec::new(),
         keys: args.keys,
         scattered: args.scattered,
-        // Only experiment files set these: how a paper loads its index, and when it measures.
+        // Only experiment files set these: how a paper loads its index, and when it begins to
+        // measure.
         warm_up: None,
         load_order: LoadOrder::Appearance,
         flush: false,
@@ -177,7 +179,7 @@ fn check_settings(set: &Given, index: IndexKind, protocol: Option<Kind>) -> Resu
     {
         let protocol = protocol.expect("it has settings");
         return Err(Failure::Usage(format!(
-            "--set {name}: {index} and {protocol} both have this setting: say {index}.{name} or \
+            "--set {name}: {index} and {protocol} both have this setting: write {index}.{name} or \
              {protocol}.{name}"
         )));
     }
@@ -201,7 +203,7 @@ fn check_use(args: &BenchArgs, workload: &KeyWorkload, info: &IndexInfo) -> Resu
             args.page_bytes.is_some(),
             "--page-bytes",
             !sim,
-            "--store mem and file; a simulated device has its own",
+            "--store mem and --store file; a simulated device has its own page size",
         ),
         (
             args.in_flight.is_some(),
@@ -232,7 +234,7 @@ fn check_use(args: &BenchArgs, workload: &KeyWorkload, info: &IndexInfo) -> Resu
             args.operations.is_some(),
             "--operations",
             !is(&["A", "G"]),
-            "other workloads than A and G, which have an insertion a record",
+            "workloads other than A and G, which insert each record once",
         ),
         (
             args.scattered,
@@ -243,7 +245,7 @@ fn check_use(args: &BenchArgs, workload: &KeyWorkload, info: &IndexInfo) -> Resu
     ] {
         if given && !used {
             return Err(Failure::Usage(format!(
-                "{option} is for {of}, and would change nothing here: leave it out"
+                "{option} applies only to {of}: leave it out"
             )));
         }
     }
@@ -393,7 +395,7 @@ fn table(record: &IndexRecord) {
     }
     say(&table.to_string());
     say(
-        "\ncoarse: pages of those written that went out several side by side; times but cpu are virtual, in a \
-         file those of its requests",
+        "\ncoarse: pages written in coarse writes (several pages side by side); times except cpu \
+         are virtual, or for a file those of its requests",
     );
 }

@@ -1,6 +1,6 @@
 //! `flagstone man`: writes a manual page for each command, from the texts of `--help`.
 //!
-//! The pages are not kept in the repository, so they are never out of date. To read one: `flagstone
+//! The pages are not kept in the repository, so they cannot be outdated. To read one: `flagstone
 //! man FOLDER`, then `man -l FOLDER/flagstone-store-compact.1`.
 
 use super::Failure;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 /// Write the manual pages of all commands into a folder.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The folder, which is made if it is not there.
+    /// The folder for the pages; created if it does not exist.
     folder: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! The commands, a module each: its arguments, its work, its output.
+//! The commands, one module each: its arguments, its execution, its output.
 
 mod age;
 pub(crate) mod apart;
@@ -76,7 +76,7 @@ fn each_once<T: Copy + PartialEq>(
         };
         let (twice, new): (Vec<T>, Vec<T>) = named.iter().partition(|one| found.contains(*one));
         if let (false, true) = (twice.is_empty(), new.is_empty()) {
-            note(&format!("note: `{name}` is named twice and taken once"));
+            note(&format!("note: `{name}` is given twice and used once"));
         }
         found.extend(new);
     }
@@ -87,6 +87,6 @@ fn each_once<T: Copy + PartialEq>(
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("it must be a number from 0 to 1".into()),
+        _ => Err("must be a number from 0 to 1".into()),
     }
 }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Transactions on raw NAND: an MTD device such as /dev/mtd0, which only root may open.
+/// Run transactions on raw NAND: an MTD device such as /dev/mtd0, which usually only root may open.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -21,22 +21,22 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Print the shape of an MTD device, its ECC and its bad blocks. Reads no page.
+    /// Print the geometry of an MTD device, its ECC and its bad blocks. Reads no page.
     Info(Of),
-    /// Erase every good block, so that a first use finds a blank device. Blocks whose erase fails
-    /// are marked as bad on the chip.
+    /// Erase every good block, so that the first use finds a blank device. Marks blocks whose erase
+    /// fails as bad on the chip.
     Create(Create),
-    /// Recover what a device holds, read every page and compare the books; writes nothing. Exit
-    /// code 1 if something is wrong.
+    /// Recover the device's contents, read every page and compare the counters. Writes nothing.
+    /// Exit code 1 if something is wrong.
     Check(On),
-    /// How worn the blocks are, how many more may fail, and how long they last; writes nothing.
-    /// Exit code 1 if the end of the device is near.
+    /// Print how worn the blocks are, how many more may fail, and the estimated remaining life.
+    /// Writes nothing. Exit code 1 if the end of the device is near.
     Wear(Wear),
-    /// Commit transactions whose contents follow from a seed and their numbers, after those that
-    /// are there.
+    /// Commit transactions whose contents follow from a seed and their numbers, continuing after
+    /// existing ones.
     Load(Load),
-    /// Hold a device against the transactions of `load`: a whole number of them, and nothing else;
-    /// writes nothing. Exit code 1 if something is wrong.
+    /// Check that a device holds a whole number of the transactions of `load`, and nothing else.
+    /// Writes nothing. Exit code 1 if something is wrong.
     Verify(Verify),
 }
 
@@ -53,12 +53,12 @@ struct Of {
 struct Create {
     #[command(flatten)]
     of: Of,
-    /// Erase the device even if it is not blank. All that is on it is lost.
+    /// Erase the device even if it is not blank. All data on it is lost.
     #[arg(long)]
     force: bool,
 }
 
-/// How a device is opened: as it was first written.
+/// Options for opening a device. They must be those of its first write.
 #[derive(Debug, clap::Args)]
 struct On {
     #[command(flatten)]
@@ -66,17 +66,17 @@ struct On {
     /// The commit protocol.
     #[arg(long, default_value = "seal")]
     protocol: String,
-    /// Share of the pages that cannot be addressed.
+    /// Over-provisioning: share of the pages that are not addressable.
     #[arg(long, default_value_t = 0.15, value_parser = super::share)]
     over_provision: f64,
-    /// Which pages of a block share cells, by the data sheet of the chip: none, distance-3,
+    /// Which pages of a block share cells, according to the chip's data sheet: none, distance-3,
     /// distance-6 or tlc.
     #[arg(long, default_value = "none")]
     pairing: Pairing,
-    /// What is done about pages that share cells: ignored, closed or slc.
+    /// Protection of pages that share cells: ignored, closed or slc.
     #[arg(long, default_value = "ignored")]
     paired_pages: PairedPages,
-    /// Write a block anew after a read in which the ECC corrected so many bits of a page.
+    /// Rewrite a block after a read in which the ECC corrected at least this many bits of a page.
     #[arg(long)]
     scrub: Option<u16>,
 }
@@ -85,24 +85,24 @@ struct On {
 struct Wear {
     #[command(flatten)]
     on: On,
-    /// Erases that the maker promises for a block.
+    /// Rated program/erase cycles per block, according to the manufacturer.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rated: Option<u32>,
-    /// Days in which the device was worn as it is: then it is said how long it lasts at that rate.
+    /// Days of use so far; the remaining life is then estimated at that rate.
     #[arg(long, requires = "rated")]
     days: Option<f64>,
 }
 
-/// What `load` wrote.
+/// The transactions that `load` writes.
 #[derive(Debug, clap::Args)]
 struct History {
-    /// The seed of what is written.
+    /// Seed of the written data.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Pages of a commit, beside the one that counts commits.
+    /// Pages per commit, besides the page that counts commits.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pages: u32,
-    /// Pages that are written, the first one apart.
+    /// Number of pages that are written, not counting the first one.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     span: u32,
 }
@@ -113,14 +113,13 @@ struct Load {
     on: On,
     #[command(flatten)]
     history: History,
-    /// Commits to make.
+    /// Number of commits to make.
     #[arg(long, default_value_t = 1000)]
     commits: u64,
-    /// Before each commit whose number is a multiple of this, a transaction is rolled back; 0 for
-    /// none.
+    /// Roll back a transaction before each commit whose number is a multiple of this; 0 for none.
     #[arg(long, default_value_t = 5)]
     roll_back_every: u64,
-    /// Print the number of each commit when it is durable, a line `acknowledged N`.
+    /// Print a line `acknowledged N` when commit number N is durable.
     #[arg(long, conflicts_with = "json")]
     acknowledge: bool,
 }
@@ -131,7 +130,7 @@ struct Verify {
     on: On,
     #[command(flatten)]
     history: History,
-    /// Commits that must be there: the last number that `load --acknowledge` printed.
+    /// Commits that must exist: the last number that `load --acknowledge` printed.
     #[arg(long, default_value_t = 0)]
     acknowledged: u64,
 }
@@ -147,7 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
-/// An open device, and the record of what happened to the flash below it.
+/// An open device, and the counters and errors of the flash below it.
 struct Opened {
     device: Device,
     notes: MtdNotes,
@@ -156,7 +155,7 @@ struct Opened {
 }
 
 impl Opened {
-    /// Translates a device error. An error of the system is reported in the system's words.
+    /// Translates a device error. Uses the operating system's message if a system call failed.
     fn failure(&self, error: DeviceError) -> Failure {
         match self.notes.trouble() {
             Some(why) => Failure::Failed(why),
@@ -193,8 +192,8 @@ impl On {
             (Err(error), None) => {
                 let failure = Failure::Failed(format!("{}: {error}", self.of.device.display()));
                 return Err(failure.tip(
-                    "a device is opened as it was first written: by the same \
-                    protocol and settings; `flagstone mtd create` begins anew",
+                    "open the device with the protocol and settings that it was written with; \
+                     `flagstone mtd create` erases it",
                 ));
             }
         };
@@ -211,7 +210,7 @@ impl History {
     fn witness(&self, device: &Device, roll_back_every: u64) -> Result<Witness, Failure> {
         if self.span >= device.pages() {
             return Err(Failure::Usage(format!(
-                "--span {}: the device has {} pages, so it is {} at most",
+                "--span {}: the device has {} pages; use at most {}",
                 self.span,
                 device.pages(),
                 device.pages() - 1
@@ -249,8 +248,8 @@ fn info(of: &Of) -> Result<ExitCode, Failure> {
     let known = |number: Option<u32>| number.map_or("unknown".into(), |number| number.to_string());
     say(&format!(
         "{}: {} blocks of {} pages of {} bytes, {}\n\
-         of a page: {} bytes of data; {} out-of-band, {} of them free\n\
-         ECC: corrects {} bits of {} bytes\n\
+         page: {} bytes of data; {} out-of-band, {} of them free\n\
+         ECC: corrects {} bits per {} bytes\n\
          bad blocks: {}",
         of.device.display(),
         info.blocks,
@@ -278,8 +277,9 @@ fn create(args: &Create) -> Result<ExitCode, Failure> {
         let blank = mtd.is_blank(&mut |pages| bar.inc(pages));
         bar.finish_and_clear();
         if !blank? {
-            let failure = Failure::Usage(format!("{}: it is not blank", of.device.display()));
-            return Err(failure.tip("--force erases it; all that is on it is lost"));
+            let failure =
+                Failure::Usage(format!("{}: the device is not blank", of.device.display()));
+            return Err(failure.tip("use --force to erase it; all its data is lost"));
         }
     }
     let bar = progress_bar(mtd.geometry().blocks().into(), "erasing");
@@ -291,7 +291,7 @@ fn create(args: &Create) -> Result<ExitCode, Failure> {
     say(&match of.json {
         true => json!({"blocks": blocks, "bad": bad, "marked": marked}).to_string(),
         false => format!(
-            "{}: {} of {blocks} blocks are blank; {bad} are bad, {} of them marked just now",
+            "{}: erased {} of {blocks} blocks; {bad} are bad, {} of them marked now",
             of.device.display(),
             blocks - bad as u32,
             marked.len()
@@ -336,15 +336,15 @@ fn check(on: &On) -> Result<ExitCode, Failure> {
             note(&format!("page {at} cannot be read"));
         }
         if let Err(why) = &books {
-            note(&format!("wrong: {why}"));
+            note(&format!("inconsistent metadata: {why}"));
         }
         say(&format!(
-            "{}: {held} pages, {} of them unreadable; recovered by {} reads; the ECC corrected {} \
-             bits and could not correct {} pages",
+            "{}: {held} pages, {} of them unreadable; recovered with {} reads; the ECC corrected \
+             {} bits and could not correct {} pages",
             if is_well {
-                "all is well"
+                "the device is intact"
             } else {
-                "something is wrong"
+                "the device is damaged"
             },
             lost.len(),
             opened.recovery.reads,
@@ -383,18 +383,18 @@ fn wear(args: &Wear) -> Result<ExitCode, Failure> {
     }
     let used = args.rated.map(|rated| {
         let share = wear.used(rated) * 100.0;
-        format!(": {share:.1} % of {rated} a block")
+        format!(": {share:.1} % of {rated} per block")
     });
     let lasts = left
         .zip(args.days)
         .map(|(left, days)| match left.is_finite() {
-            true => format!("\nit lasts {left:.0} days more, at the rate of the last {days}"),
+            true => format!("\n{left:.0} more days, at the rate of the last {days} days"),
             false => "\nnothing was erased yet".into(),
         });
     say(&format!(
-        "{} blocks in service, {} out of service; {} more may fail with what it holds\n\
-         {} erases{}; a block {least} to {most}, half of them at most {median}{}\n\
-         the end of the device is {}",
+        "{} blocks in service, {} out of service; {} more may fail with the current data\n\
+         {} erases{}; per block {least} to {most}, median {median}{}\n\
+         the end of life of the device is {}",
         wear.blocks,
         wear.out_of_service,
         wear.may_fail,
@@ -403,8 +403,8 @@ fn wear(args: &Wear) -> Result<ExitCode, Failure> {
         lasts.unwrap_or_default(),
         match end {
             EndOfLife::Far => "far",
-            EndOfLife::Near => "near: copy what it holds to another one",
-            EndOfLife::Here => "here: it may take no more writes; what it holds can be read",
+            EndOfLife::Near => "near: copy its data to another device",
+            EndOfLife::Here => "reached: writes may fail; its data can still be read",
         }
     ));
     Ok(ExitCode::from(u8::from(end != EndOfLife::Far)))
@@ -483,11 +483,11 @@ fn verify(args: &Verify) -> Result<ExitCode, Failure> {
         })
         .to_string(),
         (Ok(commits), false) => format!(
-            "all is well: {commits} commits, {} were acknowledged; recovered by {} reads, of which \
-             {} were uncorrectable",
+            "the device is intact: {commits} commits, {} were acknowledged; recovered with {} \
+             reads, of which {} were uncorrectable",
             args.acknowledged, opened.recovery.reads, opened.recovery.uncorrectable
         ),
-        (Err(why), false) => format!("wrong: {why}"),
+        (Err(why), false) => format!("verification failed: {why}"),
     });
     Ok(ExitCode::from(u8::from(verdict.is_err())))
 }

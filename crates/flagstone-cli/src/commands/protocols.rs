@@ -12,7 +12,7 @@ use std::process::ExitCode;
 /// List the commit protocols: paper, isolation, cells, spare bytes, modes, settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Print one JSON object a protocol, one a line.
+    /// Print one JSON object per protocol, one per line.
     #[arg(long)]
     json: bool,
 }

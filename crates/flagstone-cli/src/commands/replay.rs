@@ -7,25 +7,25 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Repeat a run of `flagstone break` and tell it operation by operation.
+/// Repeat a run of `flagstone break` and print it operation by operation.
 ///
-/// Transactions that the violation is not about are left out. Exit code 0 if the run holds, 1 if it
-/// ends in a violation.
+/// Omits transactions that are irrelevant to the violation. Exit code 0 if the run has no
+/// violation, 1 if it has one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The run id that `flagstone break` printed.
+    /// The run id printed by `flagstone break`.
     run_id: String,
-    /// The preset or file that `flagstone break` was given as `--device`.
+    /// The preset or file given to `flagstone break` as `--device`.
     #[arg(long, value_name = "NAME|FILE")]
     device: Option<String>,
-    /// Leave page reads out.
+    /// Omit page reads.
     #[arg(long)]
     no_reads: bool,
-    /// Tell everything, also what has nothing to do with the violation.
+    /// Print everything, including transactions irrelevant to the violation.
     #[arg(long)]
     everything: bool,
-    /// Write a page to play, step and scrub through, which needs nothing else.
+    /// Write a self-contained HTML page with an animation of the steps.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

@@ -13,44 +13,45 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Run the papers' experiments and hold what comes out against what they publish.
+/// Run the papers' experiments and compare the results with the published ones.
 ///
-/// A run that was stopped goes on where it was: results are kept below DIR. Exit code 0 whatever
-/// the verdicts are: they are the result, and no reason for alarm.
+/// An interrupted run continues where it stopped: results are kept below DIR. The exit code is 0
+/// whatever the verdicts are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Papers (lighttx), figures (lighttx.fig7, or fig7 of every paper), claims, or all.
     #[arg(value_name = "PAPER|FIGURE|CLAIM", default_value = "all")]
     names: Vec<String>,
-    /// Shorter windows and scaled devices: a few minutes for everything (the default).
+    /// Use shorter windows and scaled devices: a few minutes for everything (the default).
     #[arg(long, group = "size")]
     quick: bool,
-    /// The papers' sizes.
+    /// Use the papers' sizes.
     #[arg(long, group = "size")]
     full: bool,
-    /// Make each run with so many seeds. A claim with the published direction under only some of
-    /// them is a tie; any other is as good as under its worst seed. Figures are those of the first.
+    /// Make each run with this many seeds. A claim that has the published direction under only some
+    /// seeds is a tie; any other gets the verdict of its worst seed. Figures are those of the first
+    /// seed.
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     seeds: u32,
-    /// Runs at a time [default: one a core]. The figures do not depend on it.
+    /// Concurrent runs [default: one per core]. Does not affect the results.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Where results and the report, DIR/index.html, go.
+    /// Folder for results and the report, DIR/index.html.
     #[arg(long, value_name = "DIR", default_value = "reproduction")]
     out: PathBuf,
-    /// Experiments of your own: a TOML file like those in crates/flagstone-papers/experiments. It
-    /// takes the place of the shipped one of its paper.
+    /// Your own experiments: a TOML file like those in crates/flagstone-papers/experiments.
+    /// Replaces the included file of the same paper.
     #[arg(long, value_name = "FILE")]
     experiment: Vec<PathBuf>,
-    /// Print one JSON object a claim, one a line.
+    /// Print one JSON object per claim, one per line.
     #[arg(long)]
     json: bool,
-    /// Put the verdicts into FILE, in the place of those on the same claims. The file of those that
-    /// docs/reproduction.md counts is crates/flagstone-papers/claims/verdicts.toml.
+    /// Write the verdicts to FILE, replacing those on the same claims. docs/reproduction.md counts
+    /// the verdicts in crates/flagstone-papers/claims/verdicts.toml.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// List papers, figures and claims, or those of what is named, and run nothing.
+    /// List the papers, figures and claims, or the selected ones, and run nothing.
     #[arg(long, conflicts_with_all = ["json", "jobs", "out", "quick", "full", "seeds", "record"])]
     list: bool,
 }
@@ -63,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         own.push(experiment.paper.clone());
         catalogue.add(experiment);
     }
-    // If only a file of the user's is given and no name, its paper is meant.
+    // If only a user's file is given and no name, run its paper only.
     let all = args.names.len() == 1 && args.names[0] == "all";
     let names = if all && !own.is_empty() {
         &own
@@ -133,7 +134,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file of verdicts, and those in it.
+/// The output file for verdicts, and the verdicts in it.
 fn record_in(path: &Path, inputs: &[&Path]) -> Result<(Output, Recorded), Failure> {
     let recorded = match path.exists() {
         true => runs::read(path, Recorded::parse)?,

@@ -8,7 +8,7 @@ use flagstone_papers::reproduce::execute::RunEvent;
 use flagstone_papers::reproduce::figures::ParseError;
 use std::path::Path;
 
-/// Reads a TOML file of the user's. An error shows the place in the file.
+/// Reads and parses a user's TOML file. An error quotes the line.
 pub(crate) fn read<T>(
     path: &Path,
     parse: impl FnOnce(&str) -> Result<T, ParseError>,
@@ -34,7 +34,7 @@ pub(crate) fn threads(asked: Option<u16>) -> usize {
     asked.map_or_else(cores, usize::from)
 }
 
-/// Runs `work` and shows a progress bar with the parts that are being done.
+/// Runs `work` and shows a progress bar with the parts in progress.
 pub(crate) fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let bar = share_bar(what);
     let (shown, what) = (bar.clone(), what.to_string());

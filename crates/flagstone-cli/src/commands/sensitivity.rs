@@ -1,4 +1,4 @@
-//! `flagstone sensitivity`: which settings that papers leave open decide whether claims hold.
+//! `flagstone sensitivity`: finds the settings left open by papers that decide whether claims hold.
 
 use super::winners::table;
 use super::{Failure, note, progress_bar, runs, say};
@@ -16,65 +16,67 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Maximal number of settings in a table of ranks, and of points in the table of the best.
+/// Maximum number of settings in the ranking table, and of points in the table of the best points.
 const SHOWN: usize = 6;
 
-/// Vary the settings that a paper leaves open, and say which of them its claims hang on.
+/// Vary the settings that a paper leaves open, and report which of them its claims depend on.
 ///
-/// Each setting is varied alone, and with --samples all of them together. The runs are those of
-/// `flagstone reproduce`, with a shorter window. Results are kept below DIR, so that an analysis
-/// that was stopped goes on where it was.
+/// Varies each setting alone and, with --samples, all together. The runs are those of `flagstone
+/// reproduce`, with a shorter window. Results are kept below DIR, so an interrupted analysis
+/// continues where it stopped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Figures (flagcommit.fig12a) and claims of one paper, or the paper. A claim brings no others.
+    /// Figures (flagcommit.fig12a) and claims of one paper, or the paper itself. A claim selects
+    /// only itself, not the others of its figure.
     #[arg(
         value_name = "PAPER|FIGURE|CLAIM",
         required_unless_present_any = ["unanswered", "found"]
     )]
     names: Vec<String>,
-    /// Vary this setting only; several times for several [default: all that are left open].
+    /// Vary only this setting; may be repeated [default: all open settings].
     #[arg(long, value_name = "NAME")]
     setting: Vec<String>,
-    /// Points of each half of a Sobol sample over all settings; each takes as many further points
-    /// as there are settings, and two.
+    /// Points in each half of a Sobol sample over all settings; each adds as many points as there
+    /// are settings, plus two.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=i64::from(SAMPLE_MAX)))]
     samples: u32,
-    /// Rounds of a climb: each adds to the best point the setting that makes most claims hold.
+    /// Rounds of hill climbing: each round adds to the best point the setting that makes the most
+    /// claims hold.
     #[arg(long, value_name = "ROUNDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20))]
     climb: u32,
-    /// Judge at each point only the claims that do not hold with the default settings, and all of
-    /// them where one of these then holds.
+    /// At each point, judge only the claims that fail with the default settings; judge all of them
+    /// where one of these holds.
     #[arg(long)]
     failing: bool,
-    /// List the claims that no kept analysis has judged, with the points and runs that each takes,
-    /// and those that were tried at a part of the points only, and run nothing [default: of all
-    /// papers].
+    /// List the claims that no saved analysis has judged, with the points and runs that each needs,
+    /// and those judged at only some of the points; run nothing [default: of all papers].
     #[arg(long, conflicts_with_all = ["setting", "samples", "climb", "failing", "seed", "out", "threads", "kept", "list", "json", "record"])]
     unanswered: bool,
-    /// Print what long analyses found that are kept with the program, and run nothing: where claims
-    /// hold that do not by default [default: of all papers].
+    /// Print the included findings of long analyses, and run nothing: settings where claims hold
+    /// that fail by default [default: of all papers].
     #[arg(long, conflicts_with_all = ["setting", "samples", "climb", "failing", "unanswered", "seed", "out", "threads", "kept", "list", "json", "record"])]
     found: bool,
     /// Seed of the sample [default: 1].
     #[arg(long, default_value_t = 1, hide_default_value = true)]
     seed: u32,
-    /// Where results of runs go.
+    /// Folder for the results of runs.
     #[arg(long, value_name = "DIR", default_value = "sensitivity")]
     out: PathBuf,
-    /// Runs at a time [default: one a core]. The figures do not depend on it.
+    /// Concurrent runs [default: one per core]. Does not affect the results.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     threads: Option<u16>,
-    /// Run nothing, and judge those points whose runs are all kept.
+    /// Run nothing; judge only points whose runs are all saved.
     #[arg(long)]
     kept: bool,
     /// List the settings with their bounds and why the paper allows them, and run nothing.
     #[arg(long, conflicts_with_all = ["samples", "climb", "seed", "out", "threads", "kept", "json", "record"])]
     list: bool,
-    /// Print the answers as TOML: for each claim where it holds, and what becomes of all others
-    /// there. crates/flagstone-papers/experiments/found.toml keeps such answers for the report.
+    /// Print the findings as TOML: for each claim, where it holds, and what happens to the other
+    /// claims there. crates/flagstone-papers/experiments/found.toml keeps such findings for the
+    /// report.
     #[arg(long, conflicts_with = "json")]
     record: bool,
-    /// Print one JSON object a point, one a line.
+    /// Print one JSON object per point, one per line.
     #[arg(long)]
     json: bool,
 }
@@ -94,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let [paper] = &papers[..] else {
         return Err(Failure::Usage(format!(
-            "settings are left open by one paper at a time, and {} are named: {}",
+            "analyse one paper at a time; {} are selected: {}",
             papers.len(),
             papers.join(", ")
         )));
@@ -105,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .map(|open| open.paper)
             .collect();
         Failure::Usage(format!(
-            "nobody has written down what {paper} leaves open; there are files for: {}",
+            "there is no list of the settings that {paper} leaves open; there are lists for: {}",
             known.join(", ")
         ))
     })?;
@@ -154,9 +156,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let own = |points: Vec<&Point>| -> Vec<Point> { points.into_iter().cloned().collect() };
     try_all(&own(first), &mut tried);
     if let Some(Err(why)) = tried.first().map(|tried| &tried.claims) {
-        return Err(Failure::Failed(format!(
-            "the default settings cannot be run: {why}"
-        )));
+        return Err(Failure::Failed(format!("the default settings fail: {why}")));
     }
     for round in 0..args.climb {
         let points = climb(&tried, round);
@@ -173,7 +173,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .is_none_or(|tried| tried.point.kind != PointKind::Default)
     {
         return Err(Failure::Failed(format!(
-            "{} has no results of the default settings: run this without --kept first",
+            "{} has no results of the default settings: run the command without --kept first",
             args.out.display()
         )));
     }
@@ -233,7 +233,7 @@ fn list_unanswered(catalogue: &Catalogue, names: &[String]) -> Result<ExitCode, 
     let left = unanswered(&Analysis::shipped(), selection.claims());
     let all = selection.claims().len();
     say(&format!(
-        "{} of {all} claims are in no analysis",
+        "{} of {all} claims have not been analysed",
         left.len()
     ));
     for paper in selection.papers() {
@@ -255,13 +255,13 @@ fn list_unanswered(catalogue: &Catalogue, names: &[String]) -> Result<ExitCode, 
     }
     let half = partly(&Analysis::shipped(), selection.claims());
     if !half.is_empty() {
-        say("\nhold at no point tried, with points left:");
+        say("\nhold at no tried point, with points left to try:");
     }
     for (id, (tried, all)) in &half {
         say(&format!("    {id}: {tried} of {all} points"));
     }
     if !left.is_empty() || !half.is_empty() {
-        say("\n`flagstone sensitivity CLAIM… --failing --record` finds and prints an answer.");
+        say("\nRun `flagstone sensitivity CLAIM… --failing --record` to analyse a claim.");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -300,7 +300,7 @@ fn kind(kind: PointKind) -> String {
 fn report(design: &Design, tried: &[Tried]) {
     let failed = tried.iter().filter(|tried| tried.claims.is_err()).count();
     say(&format!(
-        "{} points tried over {} settings, {failed} of which cannot be run",
+        "{} points of {} settings tried, {failed} of which failed to run",
         tried.len(),
         design.settings.len()
     ));
@@ -327,11 +327,12 @@ fn report(design: &Design, tried: &[Tried]) {
     say("\nClaims that do not hold with the default settings:\n");
     for needed in needed(tried) {
         let found = match needed.holds_at.first() {
-            None => format!("no setting of {} tried", needed.tried),
+            None => format!("at none of {} tried points", needed.tried),
             Some(&at) => {
                 let count = |verdict| tried[at].count(verdict);
                 format!(
-                    "holds at {} of {} tried; at {}, where {} hold, {} in direction and {} differ",
+                    "holds at {} of {} tried points; for example at {}, where {} claims hold, {} \
+                     hold in direction and {} differ",
                     needed.holds_at.len(),
                     needed.tried,
                     tried[at].point.name(),

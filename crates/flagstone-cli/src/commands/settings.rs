@@ -68,7 +68,7 @@ impl Given {
     pub(crate) fn parse(pairs: &[String]) -> Result<Given, Failure> {
         let one = |pair: &String| {
             let Some((name, value)) = pair.split_once('=') else {
-                let why = format!("--set {pair}: it must be NAME=VALUE");
+                let why = format!("--set {pair}: must be NAME=VALUE");
                 return Err(Failure::Usage(why));
             };
             let (owner, name) = match name.trim().rsplit_once('.') {
@@ -119,13 +119,13 @@ impl Given {
                     }
                 },
                 (_, [owner]) => Failure::Usage(format!(
-                    "--set {}: only {owner} has this setting, and is not run here: run it, or \
-                     leave the setting out",
+                    "--set {}: only {owner} has this setting, and it is not selected: select it, \
+                     or leave the setting out",
                     one.name
                 )),
                 (_, have) => Failure::Usage(format!(
-                    "--set {}: only {} have this setting, and none of them is run here: run one, \
-                     or leave the setting out",
+                    "--set {}: only {} have this setting, and none of them is selected: select \
+                     one, or leave the setting out",
                     one.name,
                     list(have)
                 )),
@@ -233,7 +233,7 @@ mod tests {
             Err(Failure::Usage(why)) => why,
             _ => panic!("{pair} is refused as wrong use"),
         };
-        assert!(why("heads=2").contains("only two has this setting, and is not run"));
+        assert!(why("heads=2").contains("only two has this setting, and it is not selected"));
         assert!(why("zoen=2").contains("did you mean `zone`?"));
         assert!(why("bare.zone=2").contains("bare has no settings"));
         assert!(why("one.heads=2").contains("no setting of one `heads`"));

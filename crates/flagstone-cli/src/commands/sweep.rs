@@ -15,32 +15,33 @@ use std::str::FromStr;
 /// Run a configuration over a grid or a Sobol sample of its settings, and map which protocol wins
 /// where.
 ///
-/// Each task has a result file below DIR, named by a hash of its configuration. A sweep that was
-/// stopped goes on where it was. A result file that is torn or was changed is an error.
+/// Each task has a result file below DIR, named by a hash of its configuration. An interrupted
+/// sweep continues where it stopped. A truncated or modified result file is an error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What is varied: a TOML file like those in crates/flagstone-papers/sweeps.
+    /// The sweep: a TOML file like those in crates/flagstone-papers/sweeps.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where result files go.
+    /// Folder for the result files.
     #[arg(long, value_name = "DIR", default_value = "sweep")]
     out: PathBuf,
-    /// List the tasks, each with the name of its result, and run nothing; with --json as data.
+    /// List the tasks, each with the name of its result file, and run nothing; with --json as JSON
+    /// objects.
     #[arg(long, conflicts_with_all = ["out", "threads", "map", "html"])]
     list: bool,
-    /// Run this task only; may be given several times.
+    /// Run only this task; may be repeated.
     #[arg(long, value_name = "HASH", conflicts_with_all = ["list", "map", "html"])]
     only: Vec<String>,
-    /// Map who wins over these two axes, in place of those that the file names.
+    /// Map the winners over these two axes, instead of those in the sweep file.
     #[arg(long, value_name = "X,Y")]
     map: Option<Over>,
-    /// Also write a page with the map to this file, which needs nothing else.
+    /// Also write the map to this file, a self-contained HTML page.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Threads to run on [default: one a core]. The figures do not depend on it.
+    /// Number of threads [default: one per core]. Does not affect the results.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     threads: Option<u16>,
-    /// Print one JSON object a task, one a line.
+    /// Print one JSON object per task, one per line.
     #[arg(long)]
     json: bool,
 }
@@ -61,7 +62,7 @@ impl FromStr for Over {
                 x: x.into(),
                 y: y.into(),
             }),
-            _ => Err("it must be two axes, as in clients,abort_ratio".into()),
+            _ => Err("must be two axes, such as clients,abort_ratio".into()),
         }
     }
 }
@@ -82,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let is_known = |hash: &&String| sweep.tasks.iter().any(|task| task.hash == **hash);
         if let Some(hash) = args.only.iter().find(|hash| !is_known(hash)) {
             let file = args.file.display();
-            let why = format!("there is no task `{hash}` in {file}; --list names them all");
+            let why = format!("there is no task `{hash}` in {file}; --list lists all tasks");
             return Err(Failure::Usage(why));
         }
         sweep.tasks.retain(|task| args.only.contains(&task.hash));
@@ -147,7 +148,7 @@ fn map_of(args: &Args, sweep: &Sweep) -> Result<Option<MapSpec>, Failure> {
     let spec = match (&args.map, &sweep.map) {
         (None, None) if args.html.is_some() => {
             return Err(Failure::Usage(
-                "--html draws a map: name its axes with --map X,Y".into(),
+                "--html draws a map: give its axes with --map X,Y".into(),
             ));
         }
         (None, of_file) => of_file.clone(),
@@ -243,8 +244,8 @@ fn legend(sweep: &Sweep, spec: &MapSpec, map: &Map) -> String {
     let cell = match places {
         0 | 1 => "The first of each cell, and how many tie with it".to_string(),
         places => format!(
-            "The first at most places of each cell, and how many tie with it (up to {places} places \
-             a cell)"
+            "The protocol that is first at most places of each cell, and how many tie with it (up \
+             to {places} places per cell)"
         ),
     };
     let ties = match sweep.axes.iter().any(|axis| axis.key == "seed") {
@@ -252,8 +253,8 @@ fn legend(sweep: &Sweep, spec: &MapSpec, map: &Map) -> String {
         false => format!("within {:.0} % of the first", spec.margin * 100.0),
     };
     format!(
-        "{cell}. A tie: {ties}. What keeps no transaction together, commits nothing or does not \
-         keep up is never first."
+        "{cell}. A tie: {ties}. A protocol without atomic transactions, without commits, or that \
+         does not keep up is never first."
     )
 }
 

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use super::{Failure, apart, named, note, progress, progress_bar, say, unless_closed};
 
-/// Make, describe and export traces of transactions.
+/// Create, describe and export traces of transactions.
 #[derive(Args)]
 pub(crate) struct TraceArgs {
     #[command(subcommand)]
@@ -32,10 +32,10 @@ pub(crate) struct TraceArgs {
 
 #[derive(Subcommand)]
 enum TraceCommand {
-    /// Make a trace from the log of a database or from a block trace.
+    /// Create a trace from a database's log or from a block trace.
     #[command(subcommand)]
     Import(Import),
-    /// Make a trace by running transactions on a database; needs the program flagstone-record.
+    /// Create a trace by running transactions on a database; needs the program flagstone-record.
     #[command(disable_help_flag = true)]
     Record(apart::Args),
     /// Describe a trace: transactions, their sizes, relations, provenance.
@@ -47,9 +47,9 @@ enum TraceCommand {
 
 #[derive(Subcommand)]
 enum Import {
-    /// What pg_waldump prints about PostgreSQL's write-ahead log.
+    /// The output of pg_waldump on PostgreSQL's write-ahead log.
     Waldump(WaldumpArgs),
-    /// A table of requests, whose columns you describe, or what `trace export csv` writes.
+    /// A table of requests whose columns you describe, or the output of `trace export csv`.
     Csv(TableArgs),
     /// A DiskSim ASCII trace, as MQSim reads it: TIME DEVICE SECTOR SECTORS 1 (read) or 0.
     Disksim(PresetArgs),
@@ -57,7 +57,7 @@ enum Import {
     Msr(PresetArgs),
     /// An SPC trace (UMass Financial and WebSearch): ASU,LBA,Size,Opcode,Timestamp.
     Spc(PresetArgs),
-    /// What blkparse prints by default.
+    /// The default output of blkparse.
     Blkparse(BlkparseArgs),
     /// An I/O log of fio, version 2 or 3.
     Fio(FioArgs),
@@ -67,9 +67,9 @@ enum Import {
 
 #[derive(Args)]
 struct Files {
-    /// The input, `-` for standard input; gzip and zstd are read as they are.
+    /// The input, or `-` for standard input; gzip and zstd are decompressed.
     file: PathBuf,
-    /// The trace to write, a Parquet file.
+    /// The Parquet file to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
@@ -78,13 +78,13 @@ struct Files {
 struct WaldumpArgs {
     #[command(flatten)]
     files: Files,
-    /// Bytes of a page of the server (its block_size).
+    /// Page size of the server in bytes (its block_size).
     #[arg(long, default_value_t = 8192, value_name = "N", value_parser = page_bytes)]
     page_bytes: u32,
-    /// Which forks of a relation to take: main, or all, each as a relation of its own.
+    /// Which forks of a relation to import: main, or all, each as a relation of its own.
     #[arg(long, default_value = "main", value_parser = named([(Forks::Main, "main"), (Forks::All, "all")]))]
     forks: Forks,
-    /// Keep transactions that never end, as aborted, instead of dropping them.
+    /// Import transactions that never end as aborted, instead of dropping them.
     #[arg(long)]
     keep_unfinished: bool,
 }
@@ -93,16 +93,16 @@ struct WaldumpArgs {
 struct BlockArgs {
     #[command(flatten)]
     files: Files,
-    /// Bytes of a page; requests are cut at its multiples.
+    /// Page size in bytes; requests are split at its multiples.
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = page_bytes)]
     page_bytes: u32,
-    /// The longest read or write; a longer one is an error.
+    /// Maximum length of a request; a longer one is an error.
     #[arg(long, default_value_t = 64 << 20, value_name = "N")]
     max_request_bytes: u64,
-    /// Take any rate of requests, however implausible.
+    /// Accept any rate of requests, however implausible.
     #[arg(long)]
     any_rate: bool,
-    /// Take a write of a part of a page as one of the page, without the read before it.
+    /// Treat a write of part of a page as a write of the whole page, without the read before it.
     #[arg(long)]
     whole_pages: bool,
 }
@@ -111,10 +111,10 @@ struct BlockArgs {
 struct PresetArgs {
     #[command(flatten)]
     block: BlockArgs,
-    /// What the times count, if the file does not say or says something else.
+    /// Unit of the times, if the file does not state it or states another one.
     #[arg(long, value_parser = time_unit())]
     time_unit: Option<TimeUnit>,
-    /// Bytes of a sector, if not 512.
+    /// Bytes per sector [default: 512].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     sector_bytes: Option<u32>,
 }
@@ -123,24 +123,25 @@ struct PresetArgs {
 struct TableArgs {
     #[command(flatten)]
     preset_args: PresetArgs,
-    /// What the columns are, from the left, for example time:us,op,offset:sectors,bytes,volume.
+    /// Meaning of the columns, from the left, for example time:us,op,offset:sectors,bytes,volume.
     ///
     /// time:UNIT (s, ms, us, ns, 100ns, filetime); op (words), op:write1 (1 is a write), op:read1
     /// (1 is a read) or op:flags (hexadecimal, the lowest bit says read); offset:UNIT and size:UNIT
-    /// (bytes, sectors, kib, mib, pages, or a number of bytes); volume, where several make one
-    /// name; _ for a column to ignore, and ... for any more at the end.
+    /// (bytes, sectors, kib, mib, pages, or a number of bytes); volume (several columns are joined
+    /// to one name); _ for a column to ignore, and ... for any more at the end.
     #[arg(long, value_parser = Columns::parse, conflicts_with = "preset")]
     columns: Option<Columns>,
     /// A published format: disksim, msr, spc, fiu, alibaba, tencent, systor, cloudphysics.
     #[arg(long, value_parser = named(PRESETS.map(|preset| (preset, preset.name))))]
     preset: Option<Preset>,
-    /// What separates columns: one character, tab, or space for any number of blanks.
+    /// Separator of columns: one character, tab, or space for any number of blanks.
     #[arg(long, value_name = "C", value_parser = Delimiter::parse)]
     delimiter: Option<Delimiter>,
-    /// Lines to skip at the start. A line of column names is skipped without.
+    /// Lines to skip at the start. A line of column names is skipped automatically.
     #[arg(long, default_value_t = 0, value_name = "N")]
     skip_lines: u64,
-    /// What a transaction is: each request, or what a volume writes between two flushes.
+    /// How requests form transactions: each request is one, or all writes of a volume between two
+    /// flushes.
     #[arg(long, default_value = "request", value_parser = named(CommitAt::ALL))]
     commit_at: CommitAt,
 }
@@ -149,11 +150,11 @@ struct TableArgs {
 struct BlkparseArgs {
     #[command(flatten)]
     block: BlockArgs,
-    /// What a transaction is: each request, or what a volume writes between two flushes. Reads are
-    /// transactions of their own.
+    /// How requests form transactions: each request is one, or all writes of a volume between two
+    /// flushes. Reads are separate transactions.
     #[arg(long, default_value = "request", value_parser = named(CommitAt::ALL))]
     commit_at: CommitAt,
-    /// Which event stands for a request: Q queued, D issued to the device, C completed.
+    /// Which event represents a request: Q queued, D issued to the device, C completed.
     #[arg(long, default_value = "D", value_parser = named(Action::ALL.map(|action| (action, action.letter()))))]
     action: Action,
 }
@@ -162,13 +163,13 @@ struct BlkparseArgs {
 struct FioArgs {
     #[command(flatten)]
     block: BlockArgs,
-    /// What a transaction is: each request, or what is written to a file between two syncs. Reads
-    /// are transactions of their own.
+    /// How requests form transactions: each request is one, or all writes to a file between two
+    /// syncs. Reads are separate transactions.
     #[arg(long, default_value = "request", value_parser = named(CommitAt::ALL))]
     commit_at: CommitAt,
-    /// Version 2: what the number of a `wait` counts, which the file does not say: until-ms,
-    /// milliseconds after the start (as fio replays it), or for-us, microseconds since the wait
-    /// before (as fio's manual has it).
+    /// Version 2: meaning of the number of a `wait`, which the file does not state: until-ms,
+    /// milliseconds since the start (as fio replays it), or for-us, microseconds since the previous
+    /// wait (as fio's manual says).
     #[arg(long, value_parser = named(Waits::ALL))]
     waits: Option<Waits>,
 }
@@ -180,7 +181,7 @@ struct InfoArgs {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// How many relations to list; JSON has them all.
+    /// Maximum number of relations to list; JSON output has all.
     #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "json")]
     relations: usize,
 }
@@ -220,7 +221,7 @@ impl BlockArgs {
             max_request_bytes: self.max_request_bytes,
             any_rate: self.any_rate,
             whole_pages: self.whole_pages,
-            // Keep temporary files beside the output, since the usual folder may lie in memory.
+            // Keep temporary files beside the output: the usual folder may be in memory.
             folder: Some(match self.files.output.parent() {
                 Some(folder) if !folder.as_os_str().is_empty() => folder.into(),
                 _ => ".".into(),
@@ -261,11 +262,11 @@ fn import(from: Import) -> Result<(), Failure> {
             let name = words.first().map_or("", String::as_str);
             let preset = PRESETS.iter().any(|preset| preset.name == name);
             Err(Failure::Usage(match preset {
-                true => format!("`{name}` is a preset: trace import csv --preset {name} …"),
+                true => format!("`{name}` is a preset: use `trace import csv --preset {name} …`"),
                 false => format!(
-                    "no format `{name}`: waldump, blkparse, fio, or a table of requests, whose columns \
-                     you describe (trace import csv --columns time:us,op,offset:sectors,bytes,volume) \
-                     or name (--preset {})",
+                    "there is no trace format `{name}`: use waldump, blkparse, fio, or csv with \
+                     --columns (trace import csv --columns time:us,op,offset:sectors,bytes,volume) \
+                     or with --preset {}",
                     PRESETS.map(|preset| preset.name).join(", ")
                 ),
             }))
@@ -345,7 +346,7 @@ fn import_block(
     })
 }
 
-/// Imports the input with an importer and writes the trace. Notes go to standard error.
+/// Imports the input with an importer and writes the trace. Prints notes to standard error.
 fn import_with(
     files: &Files,
     effort: Effort,
@@ -404,7 +405,7 @@ fn import_with(
     Ok(())
 }
 
-/// Wraps `raw` so that the bar shows how much of it has been read.
+/// Wraps `raw` so that the progress bar shows how much has been read.
 fn watched(bar: &ProgressBar, raw: Box<dyn Read>, length: Option<u64>) -> Box<dyn Read> {
     if let Some(length) = length {
         bar.set_length(length);

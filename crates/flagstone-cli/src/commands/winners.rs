@@ -19,7 +19,7 @@ pub(crate) struct Winners<'a> {
 pub(crate) struct Cell<'a> {
     /// The winner and those that tie with it; empty if nothing was measured.
     pub winners: &'a [String],
-    /// All figures of the cell, one a line.
+    /// All figures of the cell, one per line.
     pub hint: String,
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn verdict(names: &[String], points: &[&[String]]) -> String {
     });
     let each: Vec<String> = each.collect();
     match each.is_empty() {
-        true => "No protocol is first anywhere.".into(),
+        true => "No protocol is first at any point.".into(),
         false => format!(
             "First or tied, of {} points: {}.",
             points.len(),

@@ -41,8 +41,11 @@ fn a_warm_up_that_leaves_nothing_to_count_is_refused() {
 #[test]
 fn an_index_on_what_has_no_transactions_is_refused() {
     let refused = bad(&["break", "--index", "sal", "--on", "wal,plain"]);
-    says(&refused, "sal@plain: an index needs the transactions");
-    says(&refused, "name another --on");
+    says(
+        &refused,
+        "sal@plain: an index needs a protocol or database with transactions",
+    );
+    says(&refused, "use another --on");
     says(
         &bad(&["replay", "sal@plain/g1/b1/w4x24/f0/s7/n1/c3-5f-n"]),
         "sal@plain",
@@ -65,7 +68,7 @@ fn a_sabotage_of_something_else_is_refused() {
 fn what_is_no_raw_nand_is_refused_with_what_to_name() {
     for action in ["info", "create", "check", "load", "verify"] {
         let refused = bad(&["mtd", action, "/dev/null"]);
-        let says = refused.contains("/dev/null: this is no MTD device");
+        let says = refused.contains("/dev/null: not an MTD device");
         assert!(says && refused.contains("/dev/mtd0"), "{refused}");
     }
     let absent = bad(&["mtd", "info", "/dev/mtd-that-is-not"]);

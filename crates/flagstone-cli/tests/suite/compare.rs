@@ -134,7 +134,7 @@ fn at_an_arrival_rate_rows_are_ranked_by_their_latency() {
     assert!(calm.is_sorted_by_key(p99), "{calm:?}");
     assert_eq!(calm[0]["relative"], "1.00");
     let rushed = with("5", &[]).replace('\n', " ");
-    says(&rushed, "2196.2 arriving in a second");
+    says(&rushed, "2196.2 arrivals per second");
     says(&rushed, "None keeps up with 2196 tx/s");
     assert!(!rushed.contains("First"), "{rushed}");
 }
@@ -168,7 +168,7 @@ fn nothing_committed_is_no_number() {
     for subject in [["--protocols", "cfc,afc"], ["--stack", "wal,force:cfc"]] {
         let (out, _) = small(&[&subject[..], &["--abort-ratio", "1", "--wide"]].concat());
         assert!(!out.contains("NaN") && !out.contains("inf"), "{out}");
-        says(&out, "Nothing was committed");
+        says(&out, "No transaction was committed");
     }
 }
 
@@ -205,7 +205,7 @@ fn what_is_read_before_it_is_written_was_filled_and_that_is_said() {
         "plain",
     ];
     let (text, _) = compare(&args);
-    let said = "pages that are read before they are written were filled as well";
+    let said = "pages that the trace reads before it writes them were filled beforehand";
     assert!(text.contains(said), "{text}");
     let (json, _) = compare(&[&args[..], &["--json"]].concat());
     let record: serde_json::Value = serde_json::from_str(&json).expect("a record");
@@ -253,11 +253,11 @@ fn what_is_named_twice_is_taken_once() {
     };
     let (runs, said) = names(&["--protocols", "cfc,cfc"]);
     assert_eq!(runs, 1);
-    says(&said, "`cfc` is named twice and taken once");
+    says(&said, "`cfc` is given twice and used once");
     let (all, said) = names(&["--protocols", "cfc,all"]);
     assert_eq!((all, said.contains("twice")), (Kind::ALL.len(), false));
     let (runs, said) = names(&["--stack", "wal,wal"]);
-    assert!(runs == 1 && said.contains("`wal` is named twice"), "{said}");
+    assert!(runs == 1 && said.contains("`wal` is given twice"), "{said}");
     let unknown = refused(&["--stack", "wall"]);
     says(&unknown, "did you mean `wal`");
     let unknown = refused(&["--protocols", "cfc,bpc"]);
@@ -267,32 +267,32 @@ fn what_is_named_twice_is_taken_once() {
 #[test]
 fn options_that_would_do_nothing_are_refused() {
     let cases: [(&str, &str); 20] = [
-        ("--frames 9", "name databases with --stack"),
-        ("--policy clock", "name databases with --stack"),
-        ("--log-pages 99", "name databases with --stack"),
-        ("--warm-up 9", "name databases with --stack"),
-        ("--protocols cfc --warm-up 9", "with --stack"),
-        ("--requests 9", "generate them with --workload"),
-        ("--read-share 0.5", "generate them with --workload"),
-        ("--pages-per-transaction 9", "with --workload"),
+        ("--frames 9", "add --stack"),
+        ("--policy clock", "add --stack"),
+        ("--log-pages 99", "add --stack"),
+        ("--warm-up 9", "add --stack"),
+        ("--protocols cfc --warm-up 9", "add --stack"),
+        ("--requests 9", "add --workload"),
+        ("--read-share 0.5", "add --workload"),
+        ("--pages-per-transaction 9", "add --workload"),
         ("--workload uniform --speedup 2", "recorded times"),
         ("--clients 2 --speedup 2", "cannot be used with"),
         ("--stack wal --protocols cfc", "cannot be used with"),
         ("--stack wal --isolation strict", "cannot be used with"),
-        ("--stack force:cfc --log-pages 99", "names none of them"),
-        ("--stack wal --as-published", "makes no difference"),
-        ("--protocols plain --as-published", "makes no difference"),
+        ("--stack force:cfc --log-pages 99", "has none of them"),
+        ("--stack wal --as-published", "has no effect here"),
+        ("--protocols plain --as-published", "has no effect here"),
         ("--image x --fill 0.5", "cannot be used with"),
-        ("--image x --seeds 2", "an image is filled"),
-        ("--image x --seed 2", "an image is filled"),
-        ("--json --wide", "is of the table"),
-        ("--timing", "use one of them"),
+        ("--image x --seeds 2", "an image is filled already"),
+        ("--image x --seed 2", "an image is filled already"),
+        ("--json --wide", "only to the table"),
+        ("--timing", "only to --json and --csv"),
     ];
     for (args, why) in cases {
         let said = refused(&words(args));
         assert!(said.contains(why), "{args:?}: {said}");
     }
-    says(&refused(&[TRACE, "--read-share", "0.5"]), "with --workload");
+    says(&refused(&[TRACE, "--read-share", "0.5"]), "add --workload");
     let both = refused(&[TRACE, "--workload", "uniform"]);
     says(&both, "cannot be used with");
     for args in [["--fill", "-1"], ["--speedup", "0"], ["--threads", "0"]] {

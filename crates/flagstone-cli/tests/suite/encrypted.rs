@@ -86,7 +86,7 @@ mod with {
                     &*format!("--key-file {two}"),
                     "this is not the key of the store",
                 ),
-                ("--passphrase", "there is no terminal"),
+                ("--passphrase", "standard input is not a terminal"),
             ] {
                 let line = with(command, key);
                 let error = bad(&words(&line));
@@ -112,7 +112,7 @@ mod with {
         let rekey = ["store", "rekey", &store];
         let with = |more: &[&'static str]| [&rekey[..], more].concat();
         let error = bad(&with(&[]));
-        says(&error, "which key does it have now");
+        says(&error, "the current key is missing");
         let change = |old, new| {
             let keys = ["--key-file", old, "--new-key-file", new];
             [&rekey[..], &keys].concat()
@@ -156,7 +156,7 @@ mod with {
         let error = bad(&["store", "create", &plain, "--key-file", &one]);
         says(&error, "add --encrypt");
         let error = bad(&["store", "create", &plain, "--encrypt"]);
-        says(&error, "there is no terminal");
+        says(&error, "standard input is not a terminal");
         let put = ["store", "put", &plain, "t", "k", "v", "--key-file", &one];
         let error = bad(&put);
         says(&error, "store create --encrypt");

@@ -99,7 +99,7 @@ fn a_name_that_is_none_is_refused() {
     let (lost, under) = (place.path("lost/new"), place.path("dump.txt/new"));
     let before = place.names();
     for (name, why) in [
-        (&slash, "no name of a file"),
+        (&slash, "not a valid file name"),
         (&lost, "there is no folder"),
         (&under, "Not a directory"),
     ] {
@@ -114,7 +114,7 @@ fn a_name_that_is_none_is_refused() {
             assert!(out.starts_with("time_ns,"), "{out}");
         } else {
             let said = bad(&args);
-            says(&said, "does not go to standard output");
+            says(&said, "cannot be written to standard output");
         }
     }
     assert!(!Path::new("-").exists());
@@ -136,7 +136,7 @@ fn an_input_is_never_replaced_by_whatever_name() {
             let same = |(_, read): &(Vec<&str>, &str)| read == input;
             for (args, _) in writers.commands(name).into_iter().filter(same) {
                 let said = bad(&args);
-                says(&said, "which is the same file");
+                says(&said, "the output is the same file as the input");
             }
             assert_eq!(fs::read(input).unwrap(), bytes);
         }
@@ -149,7 +149,11 @@ fn an_input_is_never_replaced_by_whatever_name() {
     import.stdin(File::open(&writers.dump).unwrap());
     let ended = output(import, "");
     assert_eq!(ended.status.code(), Some(2));
-    assert!(texts(&ended).1.contains("which is the same file"));
+    assert!(
+        texts(&ended)
+            .1
+            .contains("the output is the same file as the input")
+    );
     assert_eq!(fs::read_to_string(&writers.dump).unwrap(), WALDUMP);
 }
 
@@ -346,7 +350,7 @@ fn a_report_has_a_place_or_nothing_is_run() {
     fs::hard_link(&own, format!("{out}/index.html")).unwrap();
     let args = ["reproduce", "sal.fig3", "--out", &out, "--experiment", &own];
     let said = bad(&args);
-    says(&said, "which is the same file");
+    says(&said, "the output is the same file as the input");
     assert_eq!(fs::read(shipped).unwrap(), fs::read(&own).unwrap());
     fs::remove_file(format!("{out}/index.html")).unwrap();
     good(&args);
@@ -408,7 +412,7 @@ fn a_result_that_the_standard_output_does_not_take_is_an_error() {
             .into());
         let (_, said) = texts(&full);
         assert_eq!(full.status.code(), Some(2), "{args:?}: {said}");
-        says(&said, "cannot be written to standard output");
+        says(&said, "cannot write the result to standard output");
         // A closed pipe is not an error.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

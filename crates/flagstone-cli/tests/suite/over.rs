@@ -110,7 +110,7 @@ fn what_cannot_be_a_grid_is_refused() {
         ("--over fill=0..1,clients=1,theta=1", "one or two settings"),
         ("--over fill=0.1,fill=0.2", "names fill twice"),
         ("--over fill=0.1:0.2 --fill 0.3", "leave one of them out"),
-        ("--over clients=1:2,load=1:2", "of an open one"),
+        ("--over clients=1:2,load=1:2", "open loop"),
         (
             "--over transaction-pages=1:2",
             "at transaction-pages 1: --pages-per-transaction",

@@ -87,13 +87,13 @@ fn what_nothing_has_and_what_cannot_be_is_refused() {
     let cases: [(&str, &str); 10] = [
         (
             "--protocols cfc,aw --set zone_blocks=9",
-            "only mhl-d and lighttx have this setting, and none of them is run",
+            "only mhl-d and lighttx have this setting, and none of them is selected",
         ),
         (
             "--protocols lighttx --set zone_block=9",
             "did you mean `zone_blocks`?",
         ),
-        ("--set zone_blocks", "it must be NAME=VALUE"),
+        ("--set zone_blocks", "must be NAME=VALUE"),
         ("--set cfx.block_flags=true", "did you mean `cfc`?"),
         (
             "--protocols lighttx,aw --set zone_blocks=x",
@@ -124,7 +124,7 @@ fn what_nothing_has_and_what_cannot_be_is_refused() {
         assert!(said.contains(why), "{args:?}: {said}");
     }
     let both = bad(&[&index[..], &few, &["group=4"]].concat());
-    says(&both, "say sal.group or g-mixsl.group");
+    says(&both, "write sal.group or g-mixsl.group");
     let (out, _) = good(&[&index[..], &few, &["g-mixsl.group=4", "--json"]].concat());
     says(&out, "\"protocol_settings\":{\"group\":\"4\"}");
 }

@@ -74,7 +74,7 @@ fn a_store_is_made_once_as_it_was_asked_for() {
         made["bytes"]
     );
     let before = fs::read(&path).unwrap();
-    assert!(bad(&["store", "create", &path]).contains("there is a file already"));
+    assert!(bad(&["store", "create", &path]).contains("a file exists already"));
     assert_eq!(fs::read(&path).unwrap(), before);
     let other = place.path("b.flag");
     for (args, why) in [
@@ -97,7 +97,7 @@ fn a_file_that_is_something_else_is_given_up_by_force_only() {
     let path = place.path("image");
     let image = [vec![0; 0x8001], b"CD001".to_vec(), vec![0; 90_000]].concat();
     fs::write(&path, &image).unwrap();
-    assert!(bad(&["store", "create", &path]).contains("there is a file already"));
+    assert!(bad(&["store", "create", &path]).contains("a file exists already"));
     for args in [
         &["store", "put", &path, "table", "key", "value"][..],
         &["store", "info", &path],
@@ -109,7 +109,7 @@ fn a_file_that_is_something_else_is_given_up_by_force_only() {
     good(&["store", "create", &path, "--force"]);
     good(&["store", "check", &path]);
     let again = bad(&["store", "create", &path, "--force"]);
-    says(&again, "there is a store already");
+    says(&again, "a store exists already");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_store_is_compacted_and_copied_with_all_that_it_holds() {
     assert_eq!(copied["pages"], 90);
     assert!(pages(&path) == before && pages(&to) == before);
     assert!(bad(&["store", "backup", &path, &to]).contains("--force"));
-    assert!(bad(&["store", "backup", &path, &path, "--force"]).contains("is read"));
+    assert!(bad(&["store", "backup", &path, &path, "--force"]).contains("input store itself"));
     good(&["store", "backup", &path, &to, "--force"]);
     let missing = place.path("none.flag");
     for args in [
@@ -225,7 +225,7 @@ fn the_bytes_of_a_page_come_out_as_they_went_in() {
     says(&text, "0bb0  0e 0e");
     let (lines, _) = good(&["store", "dump", &path]);
     assert_eq!(lines.lines().count(), 90);
-    assert!(bad(&["store", "dump", &path, "--page", "90"]).contains("holds nothing"));
+    assert!(bad(&["store", "dump", &path, "--page", "90"]).contains("is not in use"));
     assert!(bad(&["store", "dump", &path, "--raw"]).contains("--page"));
 }
 
@@ -258,7 +258,7 @@ fn tables_are_checked_copied_and_salvaged_with_their_store() {
         assert!(
             good(&["store", "check", path])
                 .0
-                .contains("of the tables is in order")
+                .contains("the tables are intact")
         );
         assert!(rows(path) == before);
     };
@@ -279,7 +279,7 @@ fn tables_are_checked_copied_and_salvaged_with_their_store() {
     pages.commit(tx).unwrap();
     pages.close().unwrap();
     let (out, _) = found(&["store", "check", &copy]);
-    says(&out, "all is well");
+    says(&out, "the store is intact");
     says(&out, "tables are damaged: table `users`");
     let (out, _) = found(&["store", "check", &copy, "--json"]);
     let damage: Value = serde_json::from_str(&out).unwrap();
@@ -418,7 +418,7 @@ fn rot_is_found_without_checksums_and_its_run_is_told_again() {
     says(&again, story);
     says(&again, "damaged: ");
     let error = bad(&["store", "break", "--rot", "--lie", "syncs"]);
-    says(&error, "no control of runs with rot");
+    says(&error, "does not work with --rot");
     let error = bad(&["store", "break", "--lie", "horizon"]);
     says(&error, "add --rot");
     let json = [&rot[..], &["--json", "--tables"]].concat();
@@ -500,7 +500,7 @@ fn bench_measures_a_store_beside_the_floor_and_leaves_nothing() {
     );
     std::fs::write(format!("{folder}/bench.flag"), "mine").expect("room");
     let error = bad(&args);
-    says(&error, "is there already");
+    says(&error, "exists already");
     assert_eq!(
         std::fs::read(format!("{folder}/bench.flag")).expect("a file"),
         b"mine"
@@ -543,8 +543,8 @@ fn a_check_says_that_it_has_not_looked_at_a_database() {
     store.commit(tx).unwrap();
     drop(store);
     let (out, _) = good(&["store", "check", &path]);
-    says(&out, "all is well with the store");
-    says(&out, "not the database in them: `--sqlite`");
+    says(&out, "the store is intact");
+    says(&out, "not the database in it: use `--sqlite`");
     let out = json(&["store", "check", &path, "--json"]);
     assert_eq!(
         (&out["holds"], &out["database"]),

@@ -159,7 +159,7 @@ fn wrong_use_and_wrong_input_are_2() {
     let unknown = bad(&["trace", "import", "csv", &text, "-o", &trace]);
     says(
         &unknown,
-        "say what the columns are, for example --columns time:us,op",
+        "describe the columns, for example --columns time:us,op",
     );
     let columns = bad(&words(&format!(
         "trace import csv {text} -o {trace} --columns time,op,offset:bytes,bytes"
@@ -174,12 +174,12 @@ fn wrong_use_and_wrong_input_are_2() {
     says(&format("fiu"), "trace import csv --preset fiu");
     says(
         &format("tpc"),
-        "no format `tpc`: waldump, blkparse, fio, or a table",
+        "no trace format `tpc`: use waldump, blkparse, fio, or csv",
     );
     let log = place.file("x.log", "fio version 3 iolog\n0 f read 0 4096\n");
     says(
         &bad(&["compare", &log]),
-        "`flagstone trace import fio` makes one of it",
+        "to convert it, use `flagstone trace import fio`",
     );
     let info = bad(&["trace", "info", &text]);
     says(&info, "not a Parquet file");
@@ -231,7 +231,7 @@ fn a_saved_device_serves_a_comparison_and_a_wrong_one_is_refused() {
     let refused =
         |image: &str, more: &[&str]| bad(&[&["compare", &trace, "--image", image], more].concat());
     let error = refused(&image, &["--device", "flagcommit-slc"]);
-    says(&error, "holds a device of another");
+    says(&error, "holds a device with another");
     let mut bytes = std::fs::read(&image).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -251,7 +251,7 @@ fn an_installed_program_compares_the_shipped_trace() {
     let ended = output(command, "");
     let said = texts(&ended).1;
     says(&said, "error: the trace uses 114114 logical pages");
-    assert_eq!(said.matches("use a larger one").count(), 1, "{said}");
+    assert_eq!(said.matches("use a larger device").count(), 1, "{said}");
 }
 
 #[test]
@@ -272,10 +272,10 @@ fn what_lies_between_flushes_is_a_transaction_and_reads_are_told_apart() {
     let (out, err) = good(&compare);
     says(
         &out,
-        "3 committed and 0 rolled back transactions (1 of all only read)",
+        "3 committed and 0 rolled back transactions (1 of them read-only)",
     );
-    says(&err, "pages of the trace have 8192 bytes");
-    says(&err, "each becomes");
+    says(&err, "trace pages have 8192 bytes");
+    says(&err, "each trace page becomes");
     let error = bad(&words(&format!(
         "trace import msr - -o {trace} --commit-at flush"
     )));

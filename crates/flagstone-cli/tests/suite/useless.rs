@@ -16,7 +16,7 @@ fn an_option_of_another_store_or_workload_is_refused() {
         ("mem", "--device small", "--store sim"),
         (&file, "--protocol cfc", "--store sim"),
         (&file, "--device small", "--store sim"),
-        ("sim", "--page-bytes 4096", "--store mem and file"),
+        ("sim", "--page-bytes 4096", "--store mem and --store file"),
         ("mem", "--in-flight 2", "--store file"),
         ("sim", "--in-flight 2", "--store file"),
         ("mem", "--buffered", "--store file"),
@@ -32,8 +32,8 @@ fn an_option_of_another_store_or_workload_is_refused() {
     }
     assert_eq!(place.names(), Vec::<String>::new());
     for (more, for_what) in [
-        ("A --operations 9", "other workloads than A and G"),
-        ("G --operations 9", "other workloads than A and G"),
+        ("A --operations 9", "workloads other than A and G"),
+        ("G --operations 9", "workloads other than A and G"),
         ("H --locality 0.7,0.8", "the workload C"),
         ("H --searches 0.5", "workloads D and E"),
         ("C --locality 0.5 --scattered", "a locality above"),
@@ -45,7 +45,7 @@ fn an_option_of_another_store_or_workload_is_refused() {
     let trace_c = ["--records", "300", "--workload", "C", "--scattered"];
     assert!(bad(&[&ordered[..], &trace_c].concat()).contains("hash indexes"));
     let twice = ["--memory", "100000", "--set", "memory=200000"];
-    assert!(bad(&[&ordered[..], &twice].concat()).contains("say the same"));
+    assert!(bad(&[&ordered[..], &twice].concat()).contains("are the same setting"));
     // Where the options have an effect, they are accepted.
     for (store, more) in [
         ("sim", "--device small --protocol cfc"),
@@ -107,6 +107,6 @@ fn a_form_as_printed_that_does_not_differ_is_refused() {
     let image = place.path("image");
     let fill = ["device", "fill", "small", "--as-published", "-o", &image];
     let said = bad(&[&fill[..], &["--protocol", "plain"]].concat());
-    says(&said, "no form as printed");
+    says(&said, "the published variant of plain does not differ");
     assert_eq!(place.names(), Vec::<String>::new());
 }

@@ -24,7 +24,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     idea: "the least recently used clean page of a window, else the least recently used page",
     paper: "CFLRU",
     settings: settings! {
-        window: "10", "the window, in percent of the frames";
+        window: "10", "size of the window, in percent of the frames";
     },
 };
 

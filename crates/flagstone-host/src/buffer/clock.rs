@@ -16,10 +16,10 @@ use flagstone::units::Lpn;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "clock",
-    idea: "the next page in the round that was not hit since the hand last passed",
+    idea: "the next page of the clock that was not hit since the hand last passed",
     paper: "-",
     settings: settings! {
-        rounds: "5", "the most rounds that a page can earn by hits; with 1 it is plain second chance";
+        rounds: "5", "maximum number of rounds that a page earns by hits; 1 is plain second chance";
     },
 };
 
@@ -55,7 +55,7 @@ impl Policy for Clock {
     }
 
     fn victim(&mut self, may: &mut dyn FnMut(FrameId) -> bool) -> Option<FrameId> {
-        // Consecutive frames that could not be evicted and had no count left to lose.
+        // Number of consecutive frames that could not be evicted and whose count was 0.
         let mut passed = 0;
         while passed < self.rounds.len() {
             let frame = FrameId(self.hand as u32);

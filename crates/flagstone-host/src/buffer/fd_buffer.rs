@@ -43,9 +43,9 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     idea: "the oldest page of the clean or of the dirty pool, whose sizes follow costs",
     paper: "FDBuffer",
     settings: settings! {
-        read_us: "25", "microseconds that it reckons for reading a page that is missing";
+        read_us: "25", "assumed microseconds for reading a missing page";
         write_us: "200",
-            "microseconds that it reckons for writing a dirty page out; as SLC flash in [SSDTradeoffs]";
+            "assumed microseconds for writing a dirty page; as for SLC flash in [SSDTradeoffs]";
     },
 };
 
@@ -158,7 +158,7 @@ pub(super) fn start(frames: usize, settings: &Settings) -> Result<Box<dyn Policy
 }
 
 impl FdBuffer {
-    /// Learns from an access to a page, cached or not, what other pool sizes would have done.
+    /// Records how pools of other sizes would have served an access to a page, cached or not.
     /// `dirty` is the state after the access.
     fn learn(&mut self, page: Lpn, write: bool, dirty: bool) {
         let histograms = &mut self.histograms;

@@ -67,26 +67,26 @@ impl FrameId {
 
 /// Chooses the frame to evict. [`Pool`] tells it about accesses, and asks for a victim.
 pub trait Policy {
-    /// A page came into a free frame. A page that comes in for a write is dirty.
+    /// A page was inserted into a free frame. The frame is dirty if `write` is set.
     fn inserted(&mut self, frame: FrameId, page: Lpn, write: bool);
 
-    /// A hit. After a write the frame is dirty, whether or not it was before.
+    /// A page was accessed in its frame (a hit). After a write the frame is dirty.
     fn touched(&mut self, frame: FrameId, write: bool);
 
-    /// The frame became dirty, or was written out, without being hit.
+    /// The frame became dirty, or was written out, without an access.
     fn marked(&mut self, frame: FrameId, dirty: bool);
 
     /// The page left its frame, evicted or dropped.
     fn removed(&mut self, frame: FrameId);
 
-    /// The frame to evict: one that `may` allows, or none. The caller need not evict it: only
-    /// [`Policy::removed`] says that the page left.
+    /// The frame to evict, among those for which `may` returns `true`; `None` if there is none. The
+    /// caller need not evict it: only [`Policy::removed`] says that the page left.
     fn victim(&mut self, may: &mut dyn FnMut(FrameId) -> bool) -> Option<FrameId>;
 
     /// Checks the policy's invariants, in tests.
     ///
     /// # Errors
-    /// Says which one does not hold.
+    /// Describes the violated invariant.
     fn check(&self) -> Result<(), String> {
         Ok(())
     }

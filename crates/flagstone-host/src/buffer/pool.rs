@@ -48,13 +48,14 @@ pub struct PoolStats {
     pub evicted_for_reads: Evictions,
     /// Evictions that made room for a page to be written.
     pub evicted_for_writes: Evictions,
-    /// Evictions whose frame stayed free: several before one insertion, or none after them.
+    /// Evictions whose frame was not reused immediately: several before one insertion, or without
+    /// an insertion.
     pub evicted_ahead: Evictions,
-    /// Pages that their owner removed without choosing them as victims.
+    /// Pages that the caller removed without choosing them as victims.
     pub dropped: u64,
     /// Frames that a choice passed over because they were pinned.
     pub passed_pinned: u64,
-    /// Frames that a choice passed over because their owner refused.
+    /// Frames that a choice passed over because the caller refused them.
     pub passed_refused: u64,
     /// Choices that found no frame.
     pub exhausted: u64,
@@ -88,7 +89,7 @@ impl PoolStats {
 #[derive(Debug)]
 struct Frame<T> {
     page: Lpn,
-    /// `None` in a free frame.
+    /// The caller's value; `None` in a free frame.
     value: Option<T>,
     dirty: bool,
     pins: u32,
@@ -112,10 +113,10 @@ pub struct Pool<T> {
     policy: Box<dyn Policy>,
     /// The last chosen victim, and whether it was dirty then.
     chosen: Option<(FrameId, bool)>,
-    /// The last chosen page, if it was written out since and the policy was not told. For the
-    /// policy that write is part of the eviction, unless the page stays after all.
+    /// The last chosen page, if it was written out since and the policy was not told. The policy
+    /// treats that write as part of the eviction, unless the page stays after all.
     written: Option<FrameId>,
-    /// The last eviction whose frame is still free: whether it was dirty.
+    /// Whether the last evicted page was dirty, if its frame is still free.
     room: Option<bool>,
     stats: PoolStats,
 }
@@ -391,7 +392,7 @@ impl<T> Pool<T> {
     /// Checks the invariants of the pool and its policy, in tests and campaigns.
     ///
     /// # Errors
-    /// Says which one does not hold.
+    /// Describes the violated invariant.
     pub fn check(&self) -> Result<(), String> {
         let used = self.iter().count();
         if used != self.at.len() || used + self.free.len() != self.frames.len() {

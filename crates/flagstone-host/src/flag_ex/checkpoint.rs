@@ -10,7 +10,7 @@ use super::super::manager::{Memory, Room};
 use super::{BARE, FlagEx};
 use flagstone::units::TxId;
 
-/// Log bytes to keep free: the gap that a restart leaves, and its checkpoint.
+/// Number of log bytes to keep free: the gap that a restart leaves, and its checkpoint.
 fn kept(ahead: u64, payload: u64) -> u64 {
     ahead + 3 * payload + 2 * BARE
 }

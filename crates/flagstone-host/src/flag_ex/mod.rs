@@ -82,22 +82,24 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Bytes of a log record without a body.
 const BARE: u64 = LogRecord::bytes(0) as u64;
 
-/// The state of a record before a live transaction changed it; or after an abort has restored it.
+/// The old state of a record that a live transaction has changed; or the restored state after an
+/// abort.
 #[derive(Debug, Clone, Default)]
 struct Before {
     value: Option<Box<[u8]>>,
-    /// Set if the record is fresh: see `Marks::fresh`.
+    /// The oldest log record that a fresh record needs, see `Marks::fresh`; `None` if the old state
+    /// is not fresh.
     fresh: Option<Lsn>,
 }
 
-/// A live transaction that has changed something.
+/// A live transaction that has changed a record.
 #[derive(Debug, Default)]
 struct Tx {
     before: BTreeMap<Rid, Before>,
     pages: BTreeSet<Lpn>,
-    /// Whether the device knows the transaction.
+    /// Whether the transaction has begun on the device.
     entered: bool,
-    /// When pages with its records are durable.
+    /// When the pages with records of the transaction are durable.
     flushed: Nanos,
 }
 
@@ -106,7 +108,8 @@ struct FlagEx {
     txs: BTreeMap<TxId, Tx>,
     /// Fresh records that an abort has restored and whose pages are not in the pool.
     orphans: BTreeMap<Rid, Before>,
-    /// When the commits in a page are durable, if that may be in the future.
+    /// For each page, the instant at which all commits in it are durable, if that may be in the
+    /// future.
     not_before: FxHashMap<Lpn, Nanos>,
     /// Maximum distance in bytes of a page's LSN ahead of the durable log.
     ahead: u64,
@@ -150,7 +153,7 @@ impl FlagEx {
         }
     }
 
-    /// Whether a page has room for a record of `len` bytes in place of the present one, plus all
+    /// Whether a page has space for a record of `len` bytes instead of the present one, plus all
     /// records that live transactions may restore and the list of pending records (R11).
     fn fits(&self, frame: &Frame, tx: TxId, rid: Rid, len: Option<usize>) -> Result<(), HostError> {
         let page_bytes = self.page_bytes;
@@ -257,7 +260,7 @@ impl Manager for FlagEx {
     fn write_back(&mut self, now: Nanos, at: Lpn, frame: &Frame) -> WriteBack {
         let ready = self.not_before.get(&at);
         let not_before = ready.map_or(now, |&ready| now.max(ready));
-        // D2
+        // D2: a page's LSN is at most `ahead` bytes ahead of the durable log.
         let lsn = frame.page.lsn();
         let is_ahead = lsn > self.log.durable_at(not_before) + self.ahead;
         let mut pending: Vec<Pending> = Vec::new();

@@ -30,7 +30,7 @@ const SETTINGS: &[Setting] = &[BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, MAX_C
 const MAX_C: Setting = Setting {
     name: "max_c",
     default: "3",
-    what: "transactions that may have pending records in a page at once, 2 to 8",
+    what: "maximum number of transactions with pending records in one page, 2 to 8",
 };
 
 /// The parsed settings.

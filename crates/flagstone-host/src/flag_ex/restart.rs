@@ -25,7 +25,7 @@ pub(super) fn changes(tape: &Tape) -> Vec<Redo<'_>> {
     pages.into_iter().collect()
 }
 
-/// Exceeds the size of any page's records during redo.
+/// A limit that exceeds the size of any page's records during redo.
 const LARGER: usize = 1 << 24;
 
 impl FlagEx {
@@ -42,8 +42,8 @@ impl FlagEx {
             let copy = older.get(&entry.slot).copied().unwrap_or(newest);
             // R5: a newer copy on flash wins.
             if lsn > copy || self.mistake.is(Mistake::RedoAll) {
-                // Slots may be of different ages here, so the page may temporarily be larger than
-                // ever before.
+                // Slots may have different ages here, so the page may temporarily be larger than it
+                // ever was.
                 redo(&mut frame.page, &entry, lsn, LARGER, &mut self.bytes)?;
                 frame.touch(lsn);
             }

@@ -1,6 +1,6 @@
-//! Functions for fuzz targets. Each gives bytes to parsers and returns whether one of them accepted
-//! them; none may panic on any input. The targets are in `fuzz/`; the tests here run the same
-//! functions on seeded damage, and those of `flagstone::fuzzing` as well.
+//! Functions for fuzz targets. Each passes bytes to parsers and returns whether one of them
+//! accepted the bytes; none may panic on any input. The targets are in `fuzz/`; the tests here run
+//! the same functions, and those of `flagstone::fuzzing`, on seeded damage.
 
 pub mod sample;
 #[cfg(test)]
@@ -15,9 +15,9 @@ pub fn log(bytes: &[u8]) -> bool {
     crate::log::is_log(bytes)
 }
 
-/// Opens, reads and writes a damaged device. The first byte chooses a stack; each [`EDIT`] bytes
-/// after it damage a device of that stack with a history ([`sample`]). If the highest bit of the
-/// first byte is set, enough is written to collect all blocks.
+/// Opens, reads and writes a damaged device. The first byte selects a stack; each following
+/// [`EDIT`] bytes damage a device of that stack with a history ([`sample`]). If the highest bit of
+/// the first byte is set, writes enough to collect all blocks.
 pub fn flash(bytes: &[u8]) -> bool {
     open_damaged(bytes).is_ok()
 }
@@ -50,7 +50,7 @@ fn damage(contents: &mut Contents, edit: &[u8]) {
     let word = |at: usize| usize::from(u16::from_le_bytes([edit[at], edit[at + 1]]));
     let (page, place, value) = (word(1), word(3), edit[5]);
     let kept = contents.spare_kept;
-    // Damage to blank pages shows nothing, so choose among the others.
+    // Damage to blank pages has no effect, so choose among written ones.
     let written: Vec<usize> = (0..contents.programs.len())
         .filter(|&page| contents.programs[page] > 0)
         .collect();
@@ -58,7 +58,7 @@ fn damage(contents: &mut Contents, edit: &[u8]) {
     let data = page % contents.data.len().max(1);
     match (edit[0] % 6, contents.data.get_mut(data)) {
         (0, _) => contents.spare[at(page) + place % kept] ^= value,
-        // A number of up to eight bytes.
+        // Changes a number of up to eight bytes.
         (1, _) => {
             let start = place % kept;
             let end = (start + 8).min(kept);

@@ -137,7 +137,7 @@ fn go_on(host: &mut Host, mut now: Nanos, rounds: u32) -> Result<(), HostError> 
     Ok(())
 }
 
-/// Begins a transaction with the writes of a round. Then reads so many other pages that the written
+/// Begins a transaction with the writes of a round. Then reads enough other pages that the written
 /// ones are evicted, if the stack allows that.
 fn run(host: &mut Host, now: &mut Nanos, round: u32) -> TxId {
     let tx = host.begin(*now).expect("it begins");
@@ -167,10 +167,10 @@ fn commit(host: &mut Host, now: Nanos, tx: TxId) -> Nanos {
     }
 }
 
-/// The records in a device after a restart. The device must accept writes as well.
+/// The records in a device after a restart. The device must also accept writes.
 ///
 /// # Errors
-/// Says why the device cannot be opened, read or written.
+/// Describes why the device cannot be opened, read or written.
 pub fn open(stack: Stack, contents: Contents) -> Result<Records, String> {
     open_and_write(stack, contents, 4)
 }
@@ -178,10 +178,10 @@ pub fn open(stack: Stack, contents: Contents) -> Result<Records, String> {
 /// The number of rounds after which every block found at the start has been collected.
 pub const MANY_ROUNDS: u32 = 120;
 
-/// As [`open`], then writes for `rounds` rounds.
+/// Like [`open`], then writes for `rounds` rounds.
 ///
 /// # Errors
-/// Says why the device cannot be opened, read or written.
+/// Describes why the device cannot be opened, read or written.
 pub fn open_and_write(stack: Stack, contents: Contents, rounds: u32) -> Result<Records, String> {
     let chip = Chip::with_contents(geometry(stack), Timing::default(), contents)?;
     let mut host = start(stack, Box::new(chip)).map_err(|error| error.to_string())?;

@@ -86,7 +86,7 @@ pub(super) enum Grant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LockStats {
-    /// Requests for a lock that the transaction did not have. Asking again counts again.
+    /// Requests for a lock that the transaction did not have. A repeated request counts again.
     pub requests: u64,
     /// Requests that had to wait.
     pub waits: u64,
@@ -98,7 +98,7 @@ pub struct LockStats {
 
 #[derive(Debug, Default)]
 struct Lock {
-    /// In order of arrival.
+    /// The transactions that hold the lock, in order of arrival.
     holders: Vec<(TxId, Mode)>,
     /// Upgrades, then other requests, each in order of arrival.
     queue: VecDeque<Request>,
@@ -408,9 +408,10 @@ impl LockTable {
     /// Checks the invariants, in tests and campaigns.
     ///
     /// # Errors
-    /// Says which one does not hold.
+    /// Describes the violated invariant.
     pub(super) fn check(&self) -> Result<(), String> {
-        // Each check covers one resource or transaction. Reports the first error in their order.
+        // Each check covers one resource or transaction. Reports the first violation in their
+        // order.
         let mut wrong = BTreeSet::new();
         for (&what, lock) in &self.locks {
             wrong.extend(self.wrong_with(what, lock));

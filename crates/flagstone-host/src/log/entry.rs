@@ -70,7 +70,7 @@ impl What {
         matches!(self, What::Insert | What::Update | What::Delete)
     }
 
-    /// Whether a restart writes such a record itself, so it need not be kept.
+    /// Whether a restart rewrites such a record itself, so that it need not be kept.
     pub(super) fn is_bookkeeping(self) -> bool {
         self >= What::End
     }
@@ -94,7 +94,7 @@ pub(crate) struct LogRecord<'a> {
 }
 
 impl<'a> LogRecord<'a> {
-    /// A record without a page.
+    /// A record that belongs to no page.
     pub(crate) fn mark(what: What, tx: TxId, prev: Lsn, body: &'a [u8]) -> LogRecord<'a> {
         LogRecord {
             what,

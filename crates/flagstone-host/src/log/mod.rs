@@ -114,7 +114,7 @@ pub(super) struct Tape {
 }
 
 impl Tape {
-    /// A tape with these records; the checkpoint begins with the first.
+    /// For tests: a tape with these records. Its checkpoint begins with the first one.
     #[cfg(test)]
     pub(super) fn of(entries: &[LogRecord<'_>]) -> Tape {
         let mut bytes = Vec::new();
@@ -175,27 +175,27 @@ pub(super) struct Log {
     /// The stream from `start` on, as far as it is in memory.
     start: Lsn,
     buffer: Vec<u8>,
-    /// End of the part that was given to the device.
+    /// End of the part that was passed to the device.
     forced: Lsn,
-    /// End of the part that was durable when the log was opened.
+    /// End of the durable part when the log was opened.
     opened: Lsn,
-    /// End of the last complete record found at that time. An invalid checkpoint may follow, up to
-    /// `opened`.
+    /// End of the last complete record found when the log was opened. An invalid checkpoint may
+    /// follow, up to `opened`.
     found: Lsn,
     /// Ends of recent forces, and when each was durable, in ascending order.
     recent: VecDeque<(Lsn, Nanos)>,
-    /// When the stream before the first end in `recent` was durable.
+    /// When the stream before the first entry of `recent` was durable.
     safe_before: Nanos,
     /// The oldest record that a restart may need.
     oldest: Lsn,
     /// Starts of the last two checkpoints.
     checkpoints: [Lsn; 2],
-    /// When the last master is durable: nothing is forced before.
+    /// When the last master is durable. Nothing is forced before that.
     master_safe_at: Nanos,
     /// Bytes to keep free for the ends of transactions and for a restart.
     kept: u64,
-    /// Why a log page could not be written. It may hold the new contents or not, so nothing is
-    /// written after it.
+    /// Why a log page could not be written. Its contents are then unknown, so nothing is written
+    /// after it.
     failed: Option<HostError>,
     image: Vec<u8>,
     stats: LogStats,
@@ -374,17 +374,17 @@ impl Log {
         self.payload
     }
 
-    /// Number of bytes that were not yet given to the device.
+    /// Number of bytes that were not yet passed to the device.
     pub(super) fn unforced(&self) -> u64 {
         self.end() - self.forced
     }
 
-    /// Whether the bytes not yet given to the device fill a page.
+    /// Whether the bytes not yet passed to the device fill a page.
     pub(super) fn fills_page(&self) -> bool {
         self.end() / self.payload > self.forced / self.payload
     }
 
-    /// Whether the record at an LSN was given to the device.
+    /// Whether the record at an LSN was passed to the device.
     pub(super) fn is_forced(&self, lsn: Lsn) -> bool {
         lsn < self.forced
     }
@@ -412,8 +412,8 @@ impl Log {
         Ok(lsn)
     }
 
-    /// Makes the stream durable up to `to`. If any of that is not written, writes the whole buffer.
-    /// Returns when it is durable.
+    /// Makes the stream durable up to `to`. If part of that is not written yet, writes the whole
+    /// buffer. Returns when the part is durable.
     pub(super) fn force(
         &mut self,
         store: &mut dyn LogPages,

@@ -1,4 +1,4 @@
-//! Room of the log: capacity, reserve, and padding of pages.
+//! Space of the log: capacity, reserve, and padding of pages.
 
 use super::{HostError, Log, LogRecord, Lsn, What};
 use flagstone::units::TxId;
@@ -26,7 +26,7 @@ impl Log {
     }
 
     /// Pads the last page, so that the next record begins a new one. Does nothing if less than half
-    /// of the log is free, or no room beyond the reserve.
+    /// of the log is free, or nothing beyond the reserve.
     pub(crate) fn fill(&mut self) -> Result<(), HostError> {
         let used = self.end() % self.payload;
         if used == 0 || self.room() <= self.capacity() / 2 {

@@ -8,22 +8,22 @@ use flagstone::units::Lpn;
 pub(crate) const BUFFER_BYTES: Setting = Setting {
     name: "log_buffer_bytes",
     default: "65536",
-    what: "bytes of the log that are kept in memory; no more than these wait to be written",
+    what: "size of the log buffer in bytes: the maximum of log data in memory",
 };
 
 /// Log pages between checkpoints.
 pub(crate) const CHECKPOINT_EVERY: Setting = Setting {
     name: "checkpoint_every",
     default: "0",
-    what: "log pages from one checkpoint to the next; 0 for a quarter of the log",
+    what: "log pages between checkpoints; 0 means a quarter of the log",
 };
 
-/// Whether log pages are packed.
+/// Whether a force pads the last log page instead of packing pages.
 pub(crate) const LOG_PADDED: Setting = Setting {
     name: "log_padded",
     default: "false",
-    what: "whether a forced log page is filled up, so that the next record begins another page; \
-           else the page is written again with what comes later",
+    what: "whether a forced log page is padded, so that the next record begins a new page; \
+           otherwise the page is rewritten with later records",
 };
 
 /// Settings of a log other than its pages.

@@ -21,7 +21,7 @@ pub(super) struct Group {
     members: Vec<(TxId, Lsn)>,
     /// When the first member's wait is over.
     deadline: Option<Nanos>,
-    /// Transactions whose commit records are durable, with the instant, until a call fetches them.
+    /// Transactions whose commit records are durable, with the instant, until a call takes them.
     told: Vec<(TxId, Nanos)>,
 }
 
@@ -53,7 +53,7 @@ impl Group {
         members
     }
 
-    /// When the last member is durable. It then need not be reported.
+    /// When the last member is durable. That member is then not reported.
     pub(super) fn told_last(&mut self) -> Nanos {
         self.told.pop().expect("it was the last").1
     }
@@ -62,7 +62,7 @@ impl Group {
         std::mem::take(&mut self.told)
     }
 
-    /// When the group must be written, or asked for.
+    /// When the group must be written, or its members be reported.
     pub(super) fn deadline(&self, log: &Log) -> Option<Nanos> {
         let last = self.members.last();
         let forced = last.is_some_and(|&(_, last)| log.is_forced(last));

@@ -73,16 +73,16 @@ pub(super) const INFO: ManagerInfo = ManagerInfo {
 const GROUP_WAIT: Setting = Setting {
     name: "group_wait_us",
     default: "0",
-    what: "microseconds that a commit may wait for others, at most 1000000, so that the log is \
-           forced once for several; a commit waits only if another transaction runs and no log \
-           page is full",
+    what: "maximum microseconds that a commit waits for others, up to 1000000, so that the log is \
+           forced once for several commits; a commit waits only if another transaction runs and no \
+           log page is full",
 };
 
 const LOG_PAGE_EACH: Setting = Setting {
     name: "log_page_each",
     default: "false",
-    what: "whether each page that a transaction changes takes a log page of its own, as if its first \
-           change were logged with the page",
+    what: "whether each changed page takes a whole log page, as if its first change were logged \
+           with the page",
 };
 
 /// The parsed settings.
@@ -106,16 +106,16 @@ impl Chosen {
 /// Bytes of a record without a body.
 const BARE: u64 = LogRecord::bytes(0) as u64;
 
-/// A transaction that has logged something and has not ended.
+/// A transaction that has logged a change and has not ended.
 #[derive(Debug, Clone, Default)]
 struct Tx {
     first: Lsn,
     last: Lsn,
-    /// Bytes of its records.
+    /// Bytes of the transaction's log records.
     logged: u64,
-    /// Log bytes kept free for its commit or roll-back.
+    /// Log bytes reserved for the transaction's commit or roll-back.
     reserved: u64,
-    /// Bytes that its changes have freed in pages, and that a roll-back may need.
+    /// Bytes that the transaction's changes have freed in pages, and that a roll-back may need.
     freed: Vec<(Lpn, u32)>,
     /// With `log_page_each`: pages whose log page was written.
     pages: Vec<Lpn>,
@@ -178,7 +178,7 @@ pub(super) fn open(
     })
 }
 
-/// Bytes that a record takes in a page.
+/// Bytes that a record of this length takes in a page.
 pub(super) fn room_of(record: Option<usize>) -> usize {
     record.map_or(0, |len| len + record_head::SIZE)
 }
@@ -192,7 +192,7 @@ pub(super) fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
 }
 
 impl Wal {
-    /// Releases the room that was reserved for an ended transaction.
+    /// Releases the space that was reserved for an ended transaction.
     fn forget(&mut self, tx: TxId) {
         let Some(ended) = self.txs.remove(&tx) else {
             return;
@@ -252,7 +252,8 @@ impl Wal {
         if self.log.room_from(oldest) >= needed + checkpoint {
             return Ok(Room::AfterCheckpoint);
         }
-        // It must fit alone in an empty log, or restarting it would not help.
+        // A change must fit alone in an empty log; otherwise restarting the transaction would not
+        // help.
         let own = self.txs.get(&tx);
         let own = bytes + own.map_or(0, |known| known.logged + known.reserved);
         let oldest = self.txs.iter().min_by_key(|(_, known)| known.first);
@@ -523,8 +524,8 @@ impl Manager for Wal {
         for tx in losers {
             self.undone(tx)?;
         }
-        // The next restart takes log room as well: if little is left, write pages out, so that the
-        // log is needed only from here on.
+        // The next restart takes log space as well. If little is left, write pages out, so that
+        // only the log from here on is needed.
         let is_tight = self.log.room() < 4 * checkpoint::bytes(self.frames, 1);
         Ok(if is_tight { Lsn::MAX } else { 0 })
     }

@@ -51,7 +51,8 @@ impl Inner {
 }
 
 impl<A: Above> Tree<A> {
-    /// Writes entries to the leaf at the end of the path; they may be too many or too few for it.
+    /// Writes entries to the leaf at the end of the path. The number of entries may be invalid for
+    /// a leaf; then splits, borrows or merges.
     pub(super) fn balance_leaf(&mut self, now: Nanos, entries: &[(Key, Value)]) -> Result<Nanos> {
         let most = 2 * self.shape.leaf_order;
         if entries.len() <= most {
@@ -148,8 +149,8 @@ impl<A: Above> Tree<A> {
         self.replace(now, depth, Replaced { slot, old, new })
     }
 
-    /// Mends a leaf with too few entries. Borrows from the right sibling, or else the left one, if
-    /// that has more than d entries; otherwise merges with one of them.
+    /// Rebalances a leaf with too few entries. Borrows from the right sibling, or else the left
+    /// one, if that has more than d entries; otherwise merges with one of them.
     fn mend_leaf(&mut self, mut now: Nanos, entries: &[(Key, Value)]) -> Result<Nanos> {
         let depth = self.path.len() - 2;
         let Step { span: parent, slot } = self.path[depth];
@@ -196,8 +197,8 @@ impl<A: Above> Tree<A> {
         }
     }
 
-    /// Distributes the entries of two adjacent leaves, or puts all in the left one; then the right
-    /// leaf is freed.
+    /// Distributes the entries of two adjacent leaves, or moves all to the left one and frees the
+    /// right one.
     fn mend_pair(
         &mut self,
         now: Nanos,
@@ -311,7 +312,7 @@ impl<A: Above> Tree<A> {
         self.replace(now, depth - 1, Replaced { slot, old, new })
     }
 
-    /// Mends an inner node with too few keys, like a leaf, but moves a key through the parent.
+    /// Rebalances an inner node with too few keys, like a leaf, but moves a key through the parent.
     fn mend_inner(&mut self, mut now: Nanos, depth: usize, own: Inner) -> Result<Nanos> {
         let Step { span: parent, slot } = self.path[depth - 1];
         let (node, done) = self.inner(now, parent.at)?;

@@ -1,5 +1,5 @@
-//! The check of the whole tree: order, fences, fill, links both ways, levels, and each page used
-//! once.
+//! Checks the whole tree: order, fences, fill, links in both directions, levels, and that each page
+//! is used once.
 
 use super::super::Key;
 use super::node::Shape;

@@ -46,14 +46,15 @@ pub(super) const LAYOUTS: &[&[Layout]] = &[node::LAYOUTS, tree::LAYOUTS];
 pub(super) const ORDER: Setting = Setting {
     name: "order",
     default: "0",
-    what: "d: a node has d to 2d entries; 0 for as many as fit its page",
+    what: "d: a node has d to 2d entries; 0 means as many as fit into a page",
 };
 
 /// The setting of trees whose ranges ask for several leaves at once.
 pub(super) const READ_AHEAD: Setting = Setting {
     name: "read_ahead",
     default: "16",
-    what: "leaves that a range asks for at once, half of those in memory at most; 1: one by one",
+    what: "maximum leaves per request of a range, and at most half of the leaves in memory; 1 \
+           reads one by one",
 };
 
 /// Number of leaves that a range requests at once.
@@ -88,7 +89,8 @@ fn open_tree(
     Tree::open(store, info, settings, frames, now, |_, _, _| ())
 }
 
-/// An in-memory tree for the lazy tree's tests, which may pass the lazy tree's settings.
+/// An in-memory tree for the tests of the lazy-update tree. `settings` may contain those of the
+/// lazy-update tree.
 #[cfg(test)]
 pub(super) fn open_plain(settings: &Settings, pages: u32) -> Tree<()> {
     let open =

@@ -104,7 +104,7 @@ impl Shape {
         (count & LEAF != 0 && len <= 2 * self.leaf_order).then_some(len)
     }
 
-    /// The slot of a key in a leaf, or the slot where it would be.
+    /// The slot of a key in a leaf (`Ok`), or the slot where it would be inserted (`Err`).
     #[inline]
     pub(super) fn find(self, page: &[u8], len: usize, key: Key) -> Result<usize, usize> {
         let slot = Shape::part(page, self.stride(), len, |other| other < key);
@@ -140,7 +140,7 @@ impl Shape {
         put(page, leaf_head::COUNT, LEAF | len as u64);
     }
 
-    /// Inserts an entry into a leaf with room.
+    /// Inserts an entry into a leaf that is not full.
     pub(super) fn insert(self, page: &mut [u8], len: usize, slot: usize, key: Key, value: Value) {
         let (from, to) = (self.at(slot), self.at(len));
         page.copy_within(from..to, from + self.stride());
@@ -172,7 +172,7 @@ impl Shape {
         (0..len).map(move |slot| (self.leaf_key(page, slot), self.value(page, slot)))
     }
 
-    /// Replaces all entries of a leaf; links stay.
+    /// Replaces all entries of a leaf. The links are not changed.
     pub(super) fn write_entries(self, page: &mut [u8], entries: &[(Key, Value)]) {
         for (slot, &(key, value)) in entries.iter().enumerate() {
             let at = self.at(slot);

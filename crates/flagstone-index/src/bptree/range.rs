@@ -1,4 +1,4 @@
-//! Ranges: along the links of the leaves, or several leaves at once that share a parent.
+//! Range searches: along the links of the leaves, or several leaves at once that share a parent.
 
 use super::super::{Key, Result, Value, damaged};
 use super::node::Shape;

@@ -34,7 +34,7 @@ pub(in super::super) struct Span {
 
 /// A layer above a tree that follows its changes. Only the tree reads and writes pages.
 pub(in super::super) trait Above {
-    /// Whether it wants notice of pages that leave memory.
+    /// Whether the layer is notified of dirty pages before they are evicted.
     const WATCHES: bool;
 
     /// Called before a dirty page is evicted. It may change the page if that is a leaf and keeps
@@ -98,8 +98,8 @@ pub(in super::super) struct Tree<A> {
     /// From the root to the last leaf searched for.
     pub(super) path: Vec<Step>,
     pub(in super::super) counts: Counts,
-    /// Pages that were read to be written together: the layer above must not change them when they
-    /// leave memory.
+    /// Pages that were read to be written together. The layer above must not change them when they
+    /// are evicted.
     pub(super) kept: Vec<Lpn>,
     scratch: Vec<(Key, Value)>,
 }
@@ -110,7 +110,7 @@ pub(super) fn bisection(len: usize) -> u64 {
     u64::from(usize::BITS - len.leading_zeros())
 }
 
-/// Called before a frame is taken: the layer above may change the page about to be evicted.
+/// Called before a frame is taken. The layer above may change the page about to be evicted.
 fn last_chance<A: Above>(cache: &mut Cache, above: &mut A, kept: &[Lpn], shape: Shape) {
     if !A::WATCHES {
         return;
@@ -370,7 +370,7 @@ impl<A: Above> Tree<A> {
         self.change_at(now, leaf, changes, true)
     }
 
-    /// `on_path`: the current path leads to the leaf.
+    /// Applies changes to a leaf. `on_path` says whether the current path leads to the leaf.
     fn change_at(
         &mut self,
         mut now: Nanos,
@@ -438,7 +438,7 @@ impl<A: Above> Tree<A> {
             return Ok((!differs, now));
         }
         let (page, now) = self.change(now, leaf)?;
-        // Deletions first, to make room.
+        // Deletions first, so that insertions find space.
         for &(key, _) in changes.iter().filter(|change| change.1.is_none()) {
             if let Ok(slot) = shape.find(page, len, key) {
                 shape.remove(page, len, slot);

@@ -33,7 +33,8 @@ impl BwDelta {
             if let Some((key, _)) = records.iter().find(outside) {
                 return fail(format!("key {key} is not from {low} to below {high:?}"));
             }
-            // A leaf may have new deltas since its consolidation; inner nodes are mended at once.
+            // A leaf may have new deltas since its consolidation; inner nodes are consolidated at
+            // once.
             let slack = if level == 0 {
                 usize::from(self.chain_max)
             } else {
@@ -65,7 +66,7 @@ impl BwDelta {
         self.check_memory()
     }
 
-    /// The records of a node. Flash and memory must agree if both have them.
+    /// The records of a node. Fails if flash and memory both have them and differ.
     fn content(
         &mut self,
         number: u32,

@@ -110,18 +110,18 @@ pub(super) const LAYOUTS: &[Layout] = &[
     bw_fragment::RECORD,
 ];
 
-/// Segments that insertions keep free for deletions: a deletion is a fragment too, and frees bytes
-/// only when other fragments are moved.
+/// Space that insertions leave for deletions, in segments: a deletion also appends a fragment, and
+/// frees bytes only when other fragments are moved.
 const LEFT_TO_DELETIONS: u32 = 4;
 
-/// No place in memory.
+/// Marks a node that is not in memory.
 const NONE: u32 = u32::MAX;
 
 /// A node's row in the map: its newest fragment on flash, and its place in memory.
 #[derive(Debug, Clone, Copy)]
 struct Mapped {
     link: Link,
-    /// Its place among the nodes in memory, or the newest of its waiting deltas.
+    /// The node's index among the nodes in memory, or that of its newest waiting delta.
     at: u32,
     version: u16,
     /// Deltas on flash since the last consolidation.
@@ -139,7 +139,7 @@ impl Mapped {
         waiting: 0,
     };
 
-    /// Its place among the nodes in memory.
+    /// The node's index among the nodes in memory, if it is in memory.
     #[inline]
     fn slot(&self) -> Option<u32> {
         (self.waiting == 0 && self.at != NONE).then_some(self.at)
@@ -165,7 +165,7 @@ struct BwDelta {
     /// Indexed by node number; number 0 is unused.
     map: Vec<Mapped>,
     unused: Vec<u32>,
-    /// Nodes in memory, and free places among them.
+    /// Nodes in memory, including unused slots.
     nodes: Vec<Node>,
     vacant: Vec<u32>,
     newest: u32,

@@ -31,7 +31,7 @@ pub(super) struct Delta {
 pub(super) struct Node {
     pub(super) number: u32,
     pub(super) level: u8,
-    /// Its fragments on flash.
+    /// The node's fragments on flash.
     pub(super) links: Vec<Link>,
     /// The records, with all deltas applied.
     pub(super) records: Vec<(Key, Value)>,
@@ -43,9 +43,9 @@ pub(super) struct Node {
     pub(super) chain: u16,
     /// The structure on flash is incomplete until this node is written.
     pub(super) structural: bool,
-    /// Size at the last count, in bytes.
+    /// Size of the node at the last count, in bytes.
     pub(super) counted: usize,
-    /// Neighbours in order of use.
+    /// Neighbours in the order of use.
     pub(super) newer: u32,
     pub(super) older: u32,
 }
@@ -95,7 +95,7 @@ pub(super) fn apply(records: &mut Vec<(Key, Value)>, delta: Delta) -> bool {
     true
 }
 
-/// What the head of a fragment says.
+/// The decoded head of a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) node: u32,
@@ -107,7 +107,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Decodes the head; `None` if there is no fragment.
+    /// Decodes the head. Returns `None` if the bytes are not a fragment.
     pub(super) fn parse(bytes: &[u8]) -> Option<Head> {
         let head = bytes.get(..bw_fragment::SIZE)?;
         let node = get(head, bw_fragment::NODE) as u32;

@@ -5,21 +5,23 @@ use flagstone::settings::settings;
 
 pub(crate) const INFO: IndexInfo = IndexInfo {
     name: "bw-delta",
-    idea: "a tree that adds deltas to leaves it does not read, over a log of fragments",
+    idea: "a tree over a log of fragments, which adds deltas to leaves without reading them",
     paper: "[SAL]",
     ordered: true,
     buffers: true,
     settings: settings! {
-        chain_max: "8", "deltas of a node after which it gets a new base, 1 to 200";
-        node_max: "128", "records of a node beyond which it splits, 3 to 4000";
-        node_min: "32", "records of a node below which it merges, 2 to half of node_max";
+        chain_max: "8", "maximum number of deltas of a node before it gets a new base, 1 to 200";
+        node_max: "128", "maximum number of records of a node before it splits, 3 to 4000";
+        node_min: "32", "minimum number of records of a node before it merges, 2 to half of \
+                         node_max";
         segment_pages: "64",
-            "pages that the log writes at once; fewer if memory is less than 16 times that";
+            "pages per write of the log; fewer if the memory is less than 16 times that";
         log_factor: "2",
-            "bytes of the log for each live one, beyond which it is cleaned, 1.1 to 10";
+            "ratio of the log's bytes to live bytes above which the log is cleaned, 1.1 to 10";
         delta_share: "0.75",
-            "how much of the memory that inner nodes leave is for deltas, 0.1 to 0.95";
-        update: "blind", "blind (one delta) or pair (one that deletes and one that inserts)";
+            "share for deltas of the memory not used by inner nodes, 0.1 to 0.95";
+        update: "blind", "deltas of an update: blind (one delta), or pair (a deletion and an \
+                          insertion)";
     },
     tiny: &[
         ("memory", "6000"),
@@ -30,8 +32,9 @@ pub(crate) const INFO: IndexInfo = IndexInfo {
         ("log_factor", "2"),
     ],
     costs: [
-        "1 to 2 reads for each fragment of a leaf",
-        "a fragment of a page, programmed with others; all fragments read every chain_max deltas",
-        "a base for each leaf, of half a page or so",
+        "1 to 2 reads per fragment of a leaf",
+        "part of a page, programmed with other fragments; reads all fragments every chain_max \
+         deltas",
+        "one base per leaf, of about half a page",
     ],
 };

@@ -29,7 +29,7 @@ impl BwDelta {
         number
     }
 
-    /// Marks a node whose absence from flash leaves the structure there incomplete.
+    /// Marks a node that must be written before the structure on flash is complete.
     pub(super) fn mark(&mut self, slot: u32) {
         let node = &mut self.nodes[slot as usize];
         if !node.structural {
@@ -272,7 +272,8 @@ impl BwDelta {
             self.codec.base(node, version, &mut self.bytes);
             let (log, space) = (&mut self.log, &mut self.space);
             let (link, done) = log.append(&mut self.cache, space, &self.bytes, now)?;
-            // A node of the wrong size is consolidated, and thus mended, with the next delta.
+            // A node of the wrong size is consolidated, and thereby split or merged, with the next
+            // delta.
             let fits = self.fits(number, self.nodes[slot as usize].records.len());
             let chain = if fits { 0 } else { self.chain_max - 1 };
             let node = &mut self.nodes[slot as usize];
@@ -425,8 +426,8 @@ impl BwDelta {
     }
 
     /// The segment to clean: the one with the fewest live bytes, if the log has too many dead bytes
-    /// for its live ones, or the store has little room. Ignores unused ends of segments where no
-    /// fragment fitted.
+    /// compared with its live ones, or the store has few free pages. Ignores unused ends of
+    /// segments where no fragment fitted.
     #[inline]
     fn to_clean(&self) -> Option<u32> {
         let (used, live) = (self.log.used(), self.log.live);

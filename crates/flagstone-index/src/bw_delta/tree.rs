@@ -47,14 +47,14 @@ impl BwDelta {
             }
         } else if self.wait(leaf, delta) >= self.chain_max {
             now = self.consolidate(leaf, self.path.len(), now)?;
-            // It was read only to be written, so evict it first.
+            // The leaf was read only to be rewritten, so evict it first.
             self.cool(leaf);
         }
         self.finish(now)
     }
 
-    /// Writes a new base of a node, with a valid size. `depth` is the number of nodes of `path`
-    /// above it.
+    /// Writes a new base of a node of valid size. `depth` is the number of nodes of `path` above
+    /// it.
     fn consolidate(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let level = self.height - depth as u8;
         let (slot, now) = self.whole(number, level, now)?;

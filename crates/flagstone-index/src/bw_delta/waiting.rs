@@ -106,7 +106,8 @@ impl Waiting {
         }
     }
 
-    /// The highest count such that leaves with at least as many deltas have `deltas` deltas in all.
+    /// The highest threshold for which leaves with at least as many deltas have `deltas` deltas in
+    /// total.
     pub(super) fn threshold(&self, deltas: usize) -> u8 {
         let mut sum = 0;
         for count in (1..self.leaves.len()).rev() {
@@ -118,7 +119,7 @@ impl Waiting {
         1
     }
 
-    /// Compacts the deltas, leaving room for exactly `room`. `lists` has the newest cell and the
+    /// Compacts the deltas and reserves exactly `room` cells. `lists` has the newest cell and the
     /// count of each leaf, and is updated to the new places.
     pub(super) fn compact<'a>(
         &mut self,

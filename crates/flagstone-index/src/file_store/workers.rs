@@ -70,7 +70,7 @@ impl Workers {
         }
     }
 
-    /// Executes requests concurrently and passes each to `each` when it is done. Returns the first
+    /// Executes requests concurrently, and passes each to `each` when it is done. Returns the first
     /// error after all have ended.
     pub(super) fn carry_out(&self, jobs: Vec<Job>, mut each: impl FnMut(Job)) -> io::Result<()> {
         let count = jobs.len();

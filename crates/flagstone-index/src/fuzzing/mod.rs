@@ -1,5 +1,5 @@
-//! Indexes over damaged pages. The checksums are made to match the damage, so that nothing below
-//! the index detects it.
+//! Fuzzes indexes over damaged pages. The checksums are made to match the damage, so that nothing
+//! below the index detects it.
 
 #[cfg(test)]
 mod tests;
@@ -217,7 +217,7 @@ fn damage(images: &mut [Vec<u8>], edit: &[u8]) {
     match edit[0] % 6 {
         0 => image[place] ^= value,
         1 => image[place] = value,
-        // A number of up to eight bytes.
+        // Changes a number of up to eight bytes.
         2 => image[place..(place + 8).min(PAGE_BYTES)].fill(value),
         3 => image[place..].fill(value),
         4 => image.fill(0),
@@ -225,7 +225,7 @@ fn damage(images: &mut [Vec<u8>], edit: &[u8]) {
     }
 }
 
-/// Opens an index, checks, searches and changes it. Returns the entries that it held.
+/// Opens, checks, searches and changes an index. Returns the entries that it held.
 fn use_pages(used: Used, images: &[Vec<u8>]) -> Result<BTreeMap<Key, Value>, IndexError> {
     let mut opened = Opened::on(Pages::with(images), used)?;
     // The check detects more damage than searches encounter.

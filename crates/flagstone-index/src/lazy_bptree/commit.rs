@@ -65,8 +65,8 @@ impl LazyTree {
         done
     }
 
-    /// Applies each request of a group from the root. Meanwhile no leaf that leaves the memory gets
-    /// the requests that wait for it.
+    /// Applies each request of a group from the root. Meanwhile, leaves that are evicted do not get
+    /// the requests that wait for them.
     fn apply_one_by_one(&mut self, mut now: Nanos, changes: &[Change]) -> Result<Nanos> {
         let amends = std::mem::replace(&mut self.tree.above.on_eviction, false);
         let applied = changes.iter().try_for_each(|change| {
@@ -84,7 +84,7 @@ impl LazyTree {
             (.., now) = self.leaf_of(now, key)?;
         }
         if self.tree.above.requests.get(key).is_none() {
-            // Its leaf was evicted meanwhile, which committed the request.
+            // The leaf was evicted meanwhile, which committed the request.
             return Ok(now);
         }
         let group = self.tree.above.locate(key);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 const START: Nanos = Nanos::ZERO;
 
-/// D4.
+/// D4: a dirty leaf is evicted together with its waiting requests, unless it would split.
 #[test]
 fn a_dirty_leaf_takes_its_requests_along_unless_it_would_split() {
     for (inserted, committed) in [(1, 1.0), (3, 0.0)] {

@@ -66,27 +66,29 @@ use super_group::SuperGroups;
 
 pub(super) const INFO: IndexInfo = IndexInfo {
     name: "lazy-bptree",
-    idea: "a B+-tree whose changes wait in memory and are committed by groups of a leaf",
+    idea: "a B+-tree whose changes are buffered in memory and written in groups, one group per \
+           leaf",
     paper: "[LazyBtree]",
     ordered: true,
     buffers: true,
     settings: settings! {
         ..ORDER;
-        pool_share: "0.5", "part of the memory for requests that wait, 0 to 0.99";
+        pool_share: "0.5", "share of the memory for buffered requests, 0 to 0.99";
         policy: "cost", "which group is committed: big, cost, lru or fifo";
-        prune: "true", "whether groups are formed, and leaves read, only where a victim may be";
+        prune: "true", "whether groups are formed, and leaves read, only where the victim can be";
         ties: "published",
-            "with prune and cost: published passes over groups as good as the best, exact not";
+            "with prune and cost: published skips groups that tie with the best, exact does not";
         super_group: "none",
             "groups committed together: none, first (of the victim) or second (as victims)";
         on_eviction: "true",
-            "whether requests are committed to a dirty leaf that leaves the memory";
+            "whether requests are applied to a dirty leaf when it is evicted";
         from_root: "none",
-            "what goes down from the root past the pool's blocks: none, commits or all";
+            "which operations start at the root instead of the pool's blocks: none, commits or all";
         commit: "batch",
-            "how a group is applied: batch, or one-by-one, each of its requests from the root";
+            "how a group is applied: batch, or one-by-one (each request from the root)";
         cancel_out: "sound",
-            "pairs of one key: sound, new-keys (inserted ones are new) or as-published";
+            "how requests for the same key cancel out: sound, new-keys (inserted keys are new) or \
+             as-published";
     },
     tiny: &[("order", "2"), ("pool_share", "0.2")],
     costs: [
@@ -114,7 +116,7 @@ struct LazyTree {
     one_by_one: bool,
 }
 
-/// Which searches start at the root, not at the deepest node that the pool knows.
+/// Which descents start at the root instead of at the deepest node that the pool knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FromRoot {
     None,

@@ -120,8 +120,8 @@ pub(super) struct Pool {
     pub(super) policy: Policy,
     /// Half the entries of a full leaf.
     leaf_order: usize,
-    /// Whether the best victim below a block is recorded by searches and forgotten at each change:
-    /// true if victims are super groups.
+    /// Whether the best victim below a block is cached by searches and invalidated at each change.
+    /// `true` if victims are super groups.
     second_hand: bool,
     /// Buffer of divisions, for reuse.
     moving: Vec<(Key, Place)>,

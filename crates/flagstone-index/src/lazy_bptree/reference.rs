@@ -146,7 +146,7 @@ impl LazyTree {
             candidates = others;
             next += 1;
         }
-        // Some may have been committed by evictions of their leaves.
+        // Some groups may have been committed by evictions of their leaves.
         let members = members.into_iter().map(|(_, id)| id);
         let alive = |&id: &BlockId| self.tree.above.get(id).is_some();
         Ok((members.filter(alive).collect(), now))

@@ -36,8 +36,8 @@ impl Best {
 }
 
 impl LazyTree {
-    /// Determines the size of a group's leaf, if it is unknown and matters: a leaf that keeps its
-    /// number of entries becomes neither too large nor too small.
+    /// Determines the size of a group's leaf, if it is unknown and matters. It does not matter for
+    /// a leaf that keeps its number of entries, since that can neither split nor underflow.
     pub(super) fn size_up(&mut self, now: Nanos, id: BlockId) -> Result<Nanos> {
         let block = self.tree.above.block(id);
         if block.node_size().is_some() || block.growth == 0 {
@@ -76,7 +76,7 @@ impl LazyTree {
         if !self.prune {
             now = self.form_groups(now)?;
             if self.skip && self.tree.above.is_full() && self.policy() != Policy::Cost {
-                // All scores are known, so the best one is.
+                // All scores are known, and so is the best one.
                 let pool = &mut self.tree.above;
                 let root = (pool.root, pool.block(pool.root).level);
                 let best = match root {
@@ -157,7 +157,7 @@ impl LazyTree {
             if block.level > 1 {
                 stack.extend(block.children().iter().map(|child| child.id));
             } else if skip && exact_ties && self.policy() != Policy::Cost {
-                // Scores are known, so the best one is.
+                // Scores are known, and so is the best one.
                 if let Some((_, group)) = self.tree.above.least(id).group {
                     now = self.weigh(now, group, &mut best, prune, exact_ties)?;
                 }
@@ -169,7 +169,7 @@ impl LazyTree {
         Ok((best.map(|best| best.id), now))
     }
 
-    /// Examines the groups under a block, last one first. Ranks tell which ones can be left out.
+    /// Examines the groups under a block, the last one first. Omits groups whose ranks cannot win.
     fn weigh_all(
         &mut self,
         mut now: Nanos,
@@ -218,7 +218,7 @@ impl LazyTree {
         if self.policy() == Policy::Cost {
             now = self.size_up(now, id)?;
         }
-        // A group committed meanwhile has made room and ends the search.
+        // A group committed meanwhile has freed space and ends the search.
         if self.tree.above.get(id).is_some() {
             let rank = self.tree.above.rank(id);
             if loses(best, rank, true) {

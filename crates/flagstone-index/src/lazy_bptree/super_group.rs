@@ -159,7 +159,8 @@ impl LazyTree {
         meet(one, two) || meet(two, one)
     }
 
-    /// The rebalancing groups under a parent, and those that save a write with one of them.
+    /// The rebalancing groups under a parent, and groups that save a write together with one of
+    /// them.
     fn together(
         &mut self,
         mut now: Nanos,
@@ -184,7 +185,7 @@ impl LazyTree {
                 members.push(id);
             }
         }
-        // Some may have been committed by evictions of their leaves.
+        // Some groups may have been committed by evictions of their leaves.
         members.retain(|&id| self.tree.above.get(id).is_some());
         Ok((members, now))
     }
@@ -194,7 +195,7 @@ impl LazyTree {
         let Some(parent) = self.tree.above.block(id).parent else {
             return Ok((vec![id], now));
         };
-        // Its leaf will be changed, so reading it costs nothing extra.
+        // The group's leaf will be changed, so reading it costs nothing extra.
         let now = self.size_up(now, id)?;
         let (operation, mut now) = self.operation(now, id, false)?;
         if operation == Operation::Normal {

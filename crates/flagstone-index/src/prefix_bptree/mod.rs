@@ -29,21 +29,22 @@ pub(super) const LAYOUTS: &[Layout] = tree::LAYOUTS;
 
 pub(super) const INFO: IndexInfo = IndexInfo {
     name: "prefix-bptree",
-    idea: "a B+-tree of byte strings: what keys begin with alike is kept once",
+    idea: "a B+-tree of byte strings: common prefixes of keys are stored once per node",
     paper: "[PrefixBTree]",
     ordered: true,
     buffers: false,
     settings: settings! {
         ..READ_AHEAD;
         key_bytes: "8",
-            "bytes of a byte string that stands for a key, 8 or more, or lengths as 9..60";
+            "length in bytes of the byte string for a key, at least 8, or a range such as 9..60";
         record_bytes: "0",
-            "bytes that a value is filled up to, or lengths as 20..2000, short ones more often";
+            "length in bytes that values are padded to, or a range such as 20..2000 (short ones \
+             more often)";
     },
     tiny: &[("key_bytes", "8..20"), ("record_bytes", "8..300")],
     costs: [
-        "height reads, 1 more of a long value",
-        "height reads, 1 program, those of a long value",
+        "height reads, 1 more for a long value",
+        "height reads, 1 program, and those of a long value",
         "2 to 3 programs",
     ],
 };

@@ -65,7 +65,7 @@ impl ByteIndex {
         now: Nanos,
     ) -> Result<(ByteIndex, Nanos)> {
         let value_bytes = INFO.value_bytes(settings)?;
-        // Pages of another size are refused before anything is read.
+        // Refuse an unsuitable page size before reading anything.
         Limits::of(store.page_bytes())?;
         let frames = INFO.memory(settings)? as usize / store.page_bytes();
         let mut cache = Cache::new(store, frames, INFO.buffer(settings)?);
@@ -114,11 +114,11 @@ impl ByteIndex {
         self.len == 0
     }
 
-    /// Sets the value of a key, whether it had one or not.
+    /// Sets the value of a key, whether or not it had one.
     ///
     /// # Errors
-    /// [`TooLong`](crate::IndexError::TooLong), no room, or the store cannot continue. After
-    /// the first two nothing has changed.
+    /// [`TooLong`](crate::IndexError::TooLong), no space, or the store cannot continue. After the
+    /// first two nothing has changed.
     pub fn insert(&mut self, now: Nanos, key: &[u8], value: &[u8]) -> Result<Nanos> {
         Ok(self.change(now, key, Some(value))?.1)
     }
@@ -156,8 +156,8 @@ impl ByteIndex {
         self.range_ahead(now, from, to, 1, each)
     }
 
-    /// As [`ByteIndex::range`]. Reads several leaves at once: first `first` of them, then twice as
-    /// many each time, up to `read_ahead`.
+    /// Like [`ByteIndex::range`]. Reads several leaves at once: first `first` of them, then twice
+    /// as many each time, up to `read_ahead`.
     pub(super) fn range_ahead(
         &mut self,
         now: Nanos,

@@ -105,7 +105,7 @@ pub struct UpdateCost {
     pub group: f64,
     /// n: pages written by a coarse write in the time of a single write.
     pub speedup: f64,
-    /// p_u, or another number of overflow pages per bucket.
+    /// Overflow pages per bucket: p_u of the paper, or another estimate.
     pub overflow: f64,
 }
 

@@ -20,17 +20,17 @@ pub(super) struct Costs {
     write: Mean,
     /// Per page of a coarse write.
     coarse: Mean,
-    /// `None` if it is measured.
+    /// The given speedup; `None` if it is measured.
     given_speedup: Option<f64>,
     given_ratio: Option<f64>,
 }
 
-/// Used until something was measured.
+/// The speedup until something was measured.
 const SPEEDUP: f64 = 4.0;
 const RATIO: f64 = 8.0;
 
 impl Costs {
-    /// Costs as given; `None` means measured.
+    /// Costs with the given parameters; `None` means measured.
     pub(super) fn new(speedup: Option<f64>, ratio: Option<f64>) -> Costs {
         Costs {
             read: Mean::default(),

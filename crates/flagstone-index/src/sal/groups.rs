@@ -166,7 +166,8 @@ impl Groups {
         }
     }
 
-    /// Called when a set's records were spread over its groups: each becomes a set of its own.
+    /// Called when a set's records were spread over its groups. Each group becomes a set of its
+    /// own.
     pub(super) fn split(&mut self, set: u32) {
         for group in self.members(set) {
             self.sets += usize::from(group != set);

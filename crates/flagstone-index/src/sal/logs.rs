@@ -22,9 +22,9 @@ pub(super) enum Change {
     Insert,
     /// The key has another value.
     Update,
-    /// The key is gone: one record less.
+    /// The key was deleted: one record less.
     Delete,
-    /// The key is gone, and was not counted.
+    /// The key was deleted, and was not counted.
     Cancel,
 }
 
@@ -247,7 +247,7 @@ impl Logs {
         sets.find(|&set| self.count(set) == top && region(set))
     }
 
-    /// Removes the entries of a list that are `wanted`.
+    /// Removes the entries of a list for which `wanted` is true.
     fn unlink(
         &mut self,
         slot: usize,

@@ -9,16 +9,16 @@ use flagstone::units::{Lpn, Nanos};
 
 type Records = Vec<(Key, Value)>;
 
-/// What a merge reads of a set's first group.
+/// The records and pages that a merge reads of a set's first group.
 struct Gathered {
-    /// By target bucket.
+    /// The records, by target bucket.
     records: Vec<Records>,
     /// Overflow pages available for reuse.
     pages: Vec<Lpn>,
 }
 
 impl Sal {
-    /// Writes the buffered logs of a set to its log region; merges the region if it has no room.
+    /// Writes the buffered logs of a set to its log region. Merges the region if it is full.
     pub(super) fn flush_set(&mut self, mut now: Nanos, set: u32) -> Result<Nanos> {
         let (head_at, regions) = (self.head_page(set), self.regions);
         let count = self.logs.count(set) as usize;

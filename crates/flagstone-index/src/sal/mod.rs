@@ -96,7 +96,7 @@ counters! {
         groups_added,
         region_lookups,
         log_pages_read,
-        /// Positive filters although the page lacked the key.
+        /// Bloom filters that were positive although the page lacked the key.
         filters_wrong,
         virtual_splits,
         chained_pages,
@@ -119,7 +119,7 @@ struct Sal {
     overflows: Overflows,
     /// Number of records in buckets.
     stored: i64,
-    /// By how many records the log regions change that number, as far as known.
+    /// Number of records by which the log regions change `stored`, as far as known.
     pending: i64,
     /// Above this number of records a group is added.
     limit: i64,

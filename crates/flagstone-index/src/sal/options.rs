@@ -5,31 +5,34 @@ use flagstone::settings::settings;
 
 pub(crate) const INFO: IndexInfo = IndexInfo {
     name: "sal",
-    idea: "linear hashing in groups written whole, with log regions merged when searched",
+    idea: "linear hashing by groups that are written as a whole, with log regions merged on \
+           searches",
     paper: "[SAL]",
     ordered: false,
     buffers: true,
     settings: settings! {
         load_factor: "0.75",
-            "records for each place in a bucket from which on a group is added, 0.1 to 1.0";
-        group: "16", "buckets of a group, a power of two from 1 to 256";
-        batch: "1024", "groups whose pages are taken in one run at most, a power of two";
-        false_positive: "0.01", "how often a Bloom filter is wrong, 0.0001 to 0.5";
-        log_buffer: "0.0625", "share of the memory that the log buffer has at first";
-        log_buffer_max: "0.15", "share of the memory that it has at most";
-        ut: "0.5", "U_t: page writes that a change costs at most, where searches cause merges";
-        alpha: "0.5", "flushing costs this share of U_t at most";
+            "load factor at which a group is added, 0.1 to 1.0: records per slot of the buckets";
+        group: "16", "buckets per group, a power of two from 1 to 256";
+        batch: "1024", "maximum number of groups whose pages are allocated consecutively, a power \
+                        of two";
+        false_positive: "0.01", "false positive rate of a Bloom filter, 0.0001 to 0.5";
+        log_buffer: "0.0625", "initial share of the memory for the log buffer";
+        log_buffer_max: "0.15", "maximum share of the memory for the log buffer";
+        ut: "0.5", "U_t: maximum page writes per change where searches cause merges";
+        alpha: "0.5", "maximum cost of flushes, as a share of U_t";
         pt: "0.2",
             "p_t: a set is not flushed whose log region would outlive its searches with less";
-        speedup: "0", "n: how much cheaper a page is in a coarse write; 0 measures it";
-        write_read: "0", "what a write costs, in reads; 0 measures it";
+        speedup: "0", "n: cost of a page in a single write relative to a coarse write; 0 measures \
+                       it";
+        write_read: "0", "cost of a write in reads; 0 measures it";
         split: "adaptive",
             "adaptive, lazy (merge full regions only) or eager (split and merge at once, and all \
              log regions at a flush)";
-        virtual_split: "true", "whether buckets that overflow are split ahead of their turn";
+        virtual_split: "true", "whether overflowing buckets are split early";
         resize: "true", "whether the log buffer grows and shrinks";
-        period: "256", "flushes and merges after which a log buffer may shrink";
-        seed: "1", "what the coins come from";
+        period: "256", "number of flushes and merges after which the log buffer may shrink";
+        seed: "1", "seed of the random decisions";
     },
     tiny: &[
         ("group", "2"),
@@ -39,9 +42,9 @@ pub(crate) const INFO: IndexInfo = IndexInfo {
         ("period", "8"),
     ],
     costs: [
-        "1 read; 2 + s f where the set has a log region",
+        "1 read; 2 + s f if the set has a log region",
         "2 programs and 2 reads for the logs of a set together",
-        "g + s + 1 reads and g programs a group, each group in one request",
+        "g + s + 1 reads and g programs per group, each group in one request",
     ],
 };
 

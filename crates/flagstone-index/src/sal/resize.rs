@@ -169,7 +169,7 @@ impl Sal {
         }
     }
 
-    /// After a period in which both bounds held, memory returns to the page frames.
+    /// Called after a period in which both bounds held: returns memory to the page frames.
     fn event(&mut self, cost: &UpdateCost) {
         let budget = &mut self.budget;
         budget.events += 1;

@@ -26,7 +26,7 @@ layout! {
 const COUNT_MAX: u64 = 1 << 48;
 
 impl Sal {
-    /// Encodes all of it.
+    /// Encodes all state that is not in pages.
     pub(super) fn emit(&self) -> Vec<u8> {
         let mut own = vec![0; sal_meta::SIZE];
         put(&mut own, sal_meta::GROUP, u64::from(self.group()));
@@ -50,7 +50,7 @@ impl Sal {
         own
     }
 
-    /// Restores what was saved.
+    /// Restores the saved state.
     pub(super) fn restore(&mut self, own: &[u8]) -> Result<()> {
         let damaged = |why: &str| IndexError::Damaged {
             at: Lpn(0),

@@ -10,7 +10,7 @@ use flagstone::units::{Lpn, Nanos};
 
 impl Sal {
     /// Searches the log region of a set for the newest log of the key. May merge the region
-    /// instead; then nothing is found.
+    /// instead; then returns nothing.
     fn search_region(
         &mut self,
         now: Nanos,
@@ -63,8 +63,8 @@ impl Sal {
         }
     }
 
-    /// Whether there is room for a merge, which a search can do without: pages are freed only after
-    /// all groups of the set are written, and each bucket may overflow.
+    /// Whether there is space for a merge, which a search can do without: pages are freed only
+    /// after all groups of the set are written, and each bucket may overflow.
     fn may_merge(&self, set: u32) -> bool {
         let buckets = self.groups.size(set) << self.options.group_bits;
         self.space.left() >= 2 * buckets

@@ -21,7 +21,7 @@ pub struct Fill {
     pub(super) log: Option<Logs>,
 }
 
-/// Pages of the log that a history writes, and of that of the run, which follows.
+/// The log pages that a history writes, and those of the run, which follow them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Logs {
     pub(super) of_history: u32,

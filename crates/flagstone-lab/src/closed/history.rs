@@ -44,7 +44,7 @@ pub struct History {
     pages: Vec<u32>,
     /// End of each transaction in `pages`, and whether it commits.
     transactions: Vec<(u32, bool)>,
-    /// Pages that transactions would change again after these had been written out.
+    /// Pages that transactions change again after the pool has written them out.
     kept: BTreeSet<Lpn>,
 }
 

@@ -52,7 +52,7 @@ pub struct Closed {
     pub policy_settings: Settings,
     /// See [`HostConfig::kept`].
     pub kept: Vec<Lpn>,
-    /// Further settings, shared with experiment files.
+    /// Conditions of the run, shared with experiment files.
     pub terms: Terms,
     /// Name of the workload, for the record.
     pub workload: String,
@@ -71,13 +71,13 @@ pub enum ClosedError {
         stack: Stack,
         /// The device.
         device: String,
-        /// Why.
+        /// The cause.
         error: HostError,
     },
     /// The database has too few pages.
     #[error(
-        "the transactions use {needed} pages, {stack} on {device} has {available}: use a larger \
-         device (--device) or a shorter trace"
+        "the transactions use {needed} pages, but {stack} on {device} has {available}: use a \
+         larger device (--device) or a shorter trace"
     )]
     TooLarge {
         /// The stack.
@@ -89,14 +89,14 @@ pub enum ClosedError {
         /// Pages of the database.
         available: u32,
     },
-    /// The run stopped.
+    /// The run failed.
     #[error("{stack} on {device}: {error}")]
     Run {
         /// The stack.
         stack: Stack,
         /// The device.
         device: String,
-        /// Why.
+        /// The cause.
         error: DriverError,
     },
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct ClosedRecord {
     /// The stack, as commands name it.
     pub stack: String,
-    /// The form as printed instead of the repaired one.
+    /// The protocol as published instead of the repaired variant.
     pub as_published: bool,
     /// The device.
     pub device: String,
@@ -33,7 +33,7 @@ pub struct ClosedRecord {
     pub clients: Option<u32>,
     /// Acceleration of an open loop.
     pub speedup: Option<f64>,
-    /// Fraction of transactions that roll back where they would commit.
+    /// Fraction of transactions that roll back instead of committing.
     pub abort_ratio: f64,
     /// Mean back-off of a victim.
     pub back_off_ns: u64,
@@ -70,7 +70,7 @@ pub struct ClosedRecord {
     /// Open loop: mean number of transactions that have arrived and not ended, as seen by the
     /// arrivals of the window's second quarter.
     pub backlog_before: Option<f64>,
-    /// The same for the last quarter.
+    /// Like `backlog_before`, for the last quarter.
     pub backlog_after: Option<f64>,
     /// Open loop: whether arrivals exceed completions ([`Load`]).
     pub saturated: Option<bool>,
@@ -104,7 +104,7 @@ pub struct ClosedRecord {
     pub collections: u64,
     /// Total time of the collector's flash operations, counting overlaps multiply.
     pub gc_busy_ns: u64,
-    /// Its fraction of the time of all flash operations.
+    /// Fraction of the time of all flash operations that the collector's operations take.
     pub gc_share: f64,
     /// How long planes and channels were occupied, by cause.
     pub occupied: Occupied,
@@ -119,7 +119,7 @@ pub struct ClosedRecord {
     /// Number of records compared with the committed data after the restart; `None` if the run kept
     /// no oracle.
     pub records_checked: Option<u64>,
-    /// Transactions of the whole run, including warm-up and completion; all have ended.
+    /// Transactions of the whole run, including warm-up and completion. All of them have ended.
     pub issued: u64,
     /// Version of the program.
     pub version: &'static str,

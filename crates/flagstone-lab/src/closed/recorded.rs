@@ -90,7 +90,7 @@ impl Recording {
         self.transactions.len() as u64
     }
 
-    /// A source of its transactions, from the first on.
+    /// A source of the recording's transactions, beginning with the first.
     pub fn source(&self) -> Recorded<'_> {
         Recorded {
             recording: self,
@@ -99,7 +99,7 @@ impl Recording {
     }
 }
 
-/// Deals the transactions of a [`Recording`] in the order in which they began.
+/// Supplies the transactions of a [`Recording`] in the order in which they began.
 #[derive(Debug, Clone)]
 pub struct Recorded<'a> {
     recording: &'a Recording,

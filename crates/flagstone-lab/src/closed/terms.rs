@@ -1,5 +1,5 @@
-//! How a closed loop is carried out. Commands and experiment files share the type, so that a knob
-//! is added in one place: commands fill in every field, and do not compile until they do.
+//! Conditions of a closed loop. Commands and experiment files share the type, so that a setting is
+//! added in one place: commands fill in every field, and do not compile until they do.
 
 use crate::driver::Plan;
 use flagstone::units::Nanos;
@@ -7,51 +7,53 @@ use flagstone_host::buffer::PolicyKind;
 use flagstone_host::{Granularity, HostConfig};
 use serde::{Deserialize, Serialize};
 
-/// How a closed loop is carried out. The fields are keys of experiment files, but two.
+/// Conditions of a closed loop. The fields are keys of experiment files, with exceptions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// Clients of a closed loop.
+    /// Number of clients in a closed loop.
     pub clients: u32,
-    /// Open loop: transactions arrive as in the recording, its times divided by this. No key:
+    /// Open loop: transactions arrive at their recorded times, divided by this. Not a key of files:
     /// experiments run TPC-C, which has no times.
     #[serde(skip)]
     pub speedup: Option<f64>,
-    /// What is locked, `pages` or `records`, or what the `stack` locks by itself.
+    /// The unit of locking, `pages` or `records`; without it, the default of the `stack`.
     #[serde(default, with = "crate::names")]
     pub locks: Option<Granularity>,
     /// Frames of the buffer pool.
     pub frames: u32,
-    /// Its eviction policy.
+    /// Eviction policy of the buffer pool.
     #[serde(default = "lru", with = "crate::names")]
     pub policy: PolicyKind,
-    /// Whether pages of live transactions are written out, also where the protocol takes each once.
+    /// Whether pages of live transactions are written out (steal), even under protocols that accept
+    /// each page once per transaction.
     #[serde(default)]
     pub steal: Option<bool>,
-    /// Pages of the log, of stacks that have one.
+    /// Pages of the log, for stacks that have one.
     #[serde(default = "log_pages")]
     pub log_pages: u32,
-    /// Pages of the log that a history writes, which precede the log of the run; by default as
-    /// many. It is not a key of files.
+    /// Pages of the log that a history writes, which precede the log of the run; by default as many
+    /// as that has. Not a key of files.
     #[serde(skip)]
     pub history_log: Option<u32>,
-    /// The mean of the time after which a victim starts again, in milliseconds; it is uniform from
-    /// nothing to twice this.
+    /// Mean delay before a victim restarts, in milliseconds; uniformly distributed from zero to
+    /// twice this.
     pub back_off_ms: f64,
-    /// Share of the transactions that are rolled back where they would commit.
+    /// Fraction of transactions that roll back instead of committing.
     pub abort_ratio: f64,
-    /// Share of the logical pages that hold something before the run starts.
+    /// Fraction of the logical pages to fill before the run.
     pub fill: f64,
-    /// Whether these are then overwritten at random until the collector works all the time.
+    /// Whether the filled pages are then overwritten at random until garbage collection runs
+    /// steadily.
     pub overwrite: bool,
-    /// Transactions before anything is counted, and those that are.
+    /// Number of transactions before the measurement, and number of measured transactions.
     pub warm_up: u64,
     /// See `warm_up`.
     pub transactions: u64,
-    /// Seed of everything.
+    /// Seed of all random choices.
     #[serde(default = "one_seed")]
     pub seed: u64,
-    /// Whether every read is held against what was committed. No key, and no option: it is for
-    /// tests and the benchmark of the loop, and takes as long as the run.
+    /// Whether every read is compared with the committed data. Takes as long as the run. Neither a
+    /// key nor an option: only for tests and the benchmark of the loop.
     #[serde(skip)]
     pub check: bool,
 }
@@ -70,7 +72,7 @@ fn one_seed() -> u64 {
 }
 
 impl Default for Terms {
-    /// One client on a blank device, all transactions counted.
+    /// One client on a blank device, without warm-up.
     fn default() -> Self {
         Terms {
             clients: 1,
@@ -94,7 +96,7 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// What of them is the driver's.
+    /// The parameters of the driver.
     pub fn plan(&self) -> Plan {
         Plan {
             clients: self.clients,
@@ -106,7 +108,7 @@ impl Terms {
         }
     }
 
-    /// What of them is the database's.
+    /// The settings of the database.
     pub(super) fn host(&self) -> HostConfig {
         let mut host = HostConfig::default();
         host.frames = self.frames as usize;

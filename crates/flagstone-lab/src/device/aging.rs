@@ -10,7 +10,7 @@ use flagstone::units::Nanos;
 /// A day in nanoseconds.
 pub(super) const DAY: f64 = 24.0 * 3_600.0 * 1e9;
 
-/// Without keys: no errors of this kind, and an exponent of 1.
+/// Values without keys: no errors of this kind, and an exponent of 1.
 const NONE: PowerLaw = PowerLaw {
     rate: 0.0,
     wear_exponent: 1.0,

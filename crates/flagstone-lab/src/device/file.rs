@@ -134,7 +134,10 @@ impl DeviceFile {
         let bad = table.factory_bad.clone().unwrap_or_default();
         if let Some(&block) = bad.iter().find(|&&block| block >= geometry.blocks()) {
             let blocks = geometry.blocks();
-            let why = format!("factory_bad names block {block}, the device has {blocks}");
+            let why = format!(
+                "factory_bad has block {block}, but the device has only {blocks} \
+                               blocks"
+            );
             return wrong("factory_bad", why);
         }
         let mut factory_bad: Vec<Pbn> = bad.into_iter().map(Pbn).collect();
@@ -194,7 +197,8 @@ impl DeviceFile {
         check(&geometry)?;
         geometry.blocks_per_plane = match &self.capacity {
             Some(_) if table.blocks_per_plane.is_some() => {
-                let why = "capacity and blocks_per_plane say the same: give one of them";
+                let why = "capacity and blocks_per_plane both set the size of the device: give one \
+                           of them";
                 return wrong("capacity", why.into());
             }
             Some(capacity) => blocks_for(capacity, &geometry)?,
@@ -215,7 +219,7 @@ impl DeviceFile {
         let given = self.geometry.partial_programs;
         match (name, base) {
             (CellName::Mlc, _) if given.is_some_and(|programs| programs != 1) => {
-                let why = "partial_programs is for slc: an mlc page is programmed once";
+                let why = "partial_programs works only with slc: an mlc page is programmed once";
                 wrong("partial_programs", why.into())
             }
             (CellName::Mlc, _) => Ok(Cell::Mlc),
@@ -329,7 +333,8 @@ fn thousandths(key: &'static str, value: f64, most: f64) -> Result<u64, Wrong> {
 fn blocks_for(capacity: &str, geometry: &Geometry) -> Result<u32, Wrong> {
     let fail = || {
         let why = format!(
-            "capacity is {capacity:?}, it must be a number and KiB, MiB, GiB or TiB, such as \"2 GiB\""
+            "capacity is {capacity:?}, it must be a number with KiB, MiB, GiB or TiB, such as \"2 \
+             GiB\""
         );
         wrong("capacity", why)
     };
@@ -354,7 +359,7 @@ fn blocks_for(capacity: &str, geometry: &Geometry) -> Result<u32, Wrong> {
         return Ok(blocks as u32);
     }
     let why =
-        format!("capacity is {capacity:?}: that is {blocks} blocks a plane, 4 to 16777216 go");
+        format!("capacity is {capacity:?}: that is {blocks} blocks per plane; use 4 to 16777216");
     wrong("capacity", why)
 }
 
@@ -437,7 +442,7 @@ mod tests {
             (
                 "[reliability]\nfactory_bad = [4096]",
                 3,
-                "factory_bad names block 4096",
+                "factory_bad has block 4096",
             ),
             (
                 "[geometry]\npairing = \"tlc\"\npages_per_block = 66",

@@ -121,7 +121,7 @@ pub enum DeviceSpecError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The file is not a valid device file.

@@ -81,7 +81,7 @@ impl DeviceSpec {
     }
 }
 
-/// The table that begins at a key, in the order of writing.
+/// The table that begins at a key, in the order in which keys are written.
 fn table_of(key: &str) -> Option<&'static str> {
     match key {
         "channels" => Some("geometry"),

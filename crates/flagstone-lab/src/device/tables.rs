@@ -1,66 +1,66 @@
-//! What a device file may say, and the schema that tells editors so.
+//! The keys of a device file, and the JSON schema that editors use.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-/// A device for `flagstone --device FILE`. Keys that are left out come from the preset, if one is
-/// named; without a preset all of `geometry`, and all latencies but `reprogram_us`, must be there.
+/// A device for `flagstone --device FILE`. Missing keys are taken from the preset, if one is named.
+/// Without a preset, all of `geometry` and all latencies except `reprogram_us` are required.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DeviceFile {
-    /// The name in results; the file's name if left out.
+    /// Name of the device in results [default: the file's name].
     pub name: Option<String>,
-    /// What it is, in one line.
+    /// Description of the device, in one line.
     pub about: Option<String>,
-    /// The preset that this device is a variant of.
+    /// The preset from which missing keys are taken.
     pub preset: Option<String>,
     /// Raw capacity such as `"2 GiB"` (KiB, MiB, GiB or TiB); sets `blocks_per_plane`.
     pub capacity: Option<String>,
-    /// The shape.
+    /// Geometry of the device.
     #[serde(default)]
     pub geometry: GeometryTable,
     /// Latencies.
     #[serde(default)]
     pub timing: TimingTable,
-    /// How the FTL is set up.
+    /// Settings of the flash translation layer.
     #[serde(default)]
     pub ftl: FtlTable,
-    /// What fails and when.
+    /// Error correction, endurance and bad blocks.
     #[serde(default)]
     pub reliability: ReliabilityTable,
-    /// How bit errors grow, for `flagstone device age`.
+    /// Growth of bit errors, for `flagstone device age`.
     pub aging: Option<AgingTable>,
 }
 
-/// The shape of a device.
+/// Geometry of a device.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GeometryTable {
-    /// Channels, each with a bus of its own.
+    /// Number of channels, each with its own bus.
     pub channels: Option<u32>,
-    /// Packages on one channel.
+    /// Packages per channel.
     pub packages_per_channel: Option<u32>,
-    /// Planes in one package; a plane does one operation at a time.
+    /// Planes per package. A plane executes one operation at a time.
     pub planes_per_package: Option<u32>,
-    /// Erase blocks in one plane.
+    /// Erase blocks per plane.
     pub blocks_per_plane: Option<u32>,
-    /// Pages in one block.
+    /// Pages per block.
     pub pages_per_block: Option<u32>,
-    /// Data bytes of one page.
+    /// Data bytes per page.
     pub page_bytes: Option<u32>,
-    /// Spare (out-of-band) bytes of one page.
+    /// Spare (out-of-band) bytes per page.
     pub spare_bytes: Option<u32>,
-    /// Bits a cell: `slc` for one, `mlc` for more.
+    /// Bits per cell: `slc` for one, `mlc` for more.
     pub cell: Option<CellName>,
-    /// Programs of one SLC page between two erases, the first included; 2 if left out.
+    /// Number of programs of an SLC page between two erases, including the first one [default: 2].
     pub partial_programs: Option<u8>,
     /// Whether the pages of a block must be programmed in ascending order.
     pub strict_order: Option<bool>,
-    /// Which pages of a block share cells, so that a program of one that the power cuts can destroy
-    /// another: `none`; for mlc `distance-3` (0 with 2, 1 with 4, 3 with 6) or `distance-6` (0 with
-    /// 4, 2 with 8); `tlc` for three pages each.
+    /// Which pages of a block share cells. If the power fails while one of them is programmed, the
+    /// other one can be destroyed. Values: `none`; for mlc `distance-3` (0 with 2, 1 with 4, 3 with
+    /// 6) or `distance-6` (0 with 4, 2 with 8); `tlc` for three pages each.
     pub pairing: Option<String>,
 }
 
@@ -68,9 +68,9 @@ pub struct GeometryTable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename_all = "lowercase"))]
 pub enum CellName {
-    /// One bit a cell; a page may be programmed again to clear more bits.
+    /// One bit per cell. A page may be programmed again to clear more bits.
     Slc,
-    /// Several bits a cell; a page is programmed once.
+    /// Several bits per cell. A page is programmed once.
     Mlc,
 }
 
@@ -85,13 +85,13 @@ impl<'de> Deserialize<'de> for CellName {
                  pairing = \"tlc\""
             ))),
             _ => Err(D::Error::custom(format!(
-                "`{name}` is no kind of cells: slc or mlc"
+                "`{name}` is not a cell type: use slc or mlc"
             ))),
         }
     }
 }
 
-/// Latencies, in microseconds where not said otherwise.
+/// Latencies, in microseconds unless the key has another unit.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -100,93 +100,97 @@ pub struct TimingTable {
     pub read_us: Option<f64>,
     /// Page program, register to cells.
     pub program_us: Option<f64>,
-    /// Partial program of a spare area; as a program if left out.
+    /// Partial program of a spare area [default: as a page program].
     pub reprogram_us: Option<f64>,
     /// Block erase.
     pub erase_us: Option<f64>,
-    /// Bus time of one byte, in nanoseconds; 0 leaves transfers out.
+    /// Bus time per byte, in nanoseconds; 0 to ignore transfers.
     pub transfer_ns_per_byte: Option<f64>,
-    /// Whether the collector's copies stay in their plane and do not cross the channel.
+    /// Whether garbage collection copies pages within their plane, without using the channel.
     pub copy_back: Option<bool>,
 }
 
-/// How the FTL is set up.
+/// Settings of the flash translation layer.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FtlTable {
-    /// Share of the raw pages that the host cannot address.
+    /// Over-provisioning: share of the raw pages that the host cannot address.
     pub over_provision: Option<f64>,
     /// Garbage collection starts when fewer than this share of the blocks are free.
     pub gc_threshold: Option<f64>,
-    /// How garbage collection chooses its victim: `greedy`, the block with the fewest live pages;
-    /// `wear-aware:MARGIN`, greedy, but blocks with so many erases above the mean are passed over.
+    /// Victim selection of garbage collection: `greedy`, the block with the fewest live pages;
+    /// `wear-aware:MARGIN`, greedy, but without blocks whose erases exceed the mean by more than
+    /// MARGIN.
     pub victims: Option<String>,
-    /// Static wear levelling moves a block that is this many erases behind the mean; 0 never does.
+    /// Static wear levelling: a block that is this many erases behind the mean is moved; 0 to
+    /// disable.
     pub static_wear_gap: Option<u32>,
-    /// Whether the collector's copies stay in the plane of their victim; they do with `copy_back`.
+    /// Whether garbage collection copies pages within the victim's plane; always true with
+    /// `copy_back`.
     pub copies_stay: Option<bool>,
     /// Whether the last page of each block repeats the spare areas of the others.
     pub summary_pages: Option<bool>,
-    /// Whether each page has a checksum, of eight bytes in its spare area, so that an error which
-    /// the ECC does not notice makes the page unreadable instead of wrong.
+    /// Whether each page has a checksum of eight bytes in its spare area, so that an error which
+    /// the ECC does not detect makes the page unreadable instead of wrong.
     pub checksums: Option<bool>,
-    /// Whether the collector works ahead in steps, a few pages for each that the host writes, with
-    /// protocols that allow it (`seal`, `seal-r`).
+    /// Whether garbage collection works ahead of need, a few pages for each page that the host
+    /// writes. Only for protocols that support it (`seal`, `seal-r`).
     pub works_ahead: Option<bool>,
-    /// What is done about pages that share cells: nothing (`ignored`), each wait closes the pairs
-    /// that it covers (`closed`), or all blocks take lower pages only (`slc`).
+    /// Protection of pages that share cells: none (`ignored`), each sync closes the pairs that it
+    /// covers (`closed`), or blocks use lower pages only (`slc`).
     pub paired_pages: Option<String>,
-    /// A block is refreshed after a read in which the ECC corrected so many bits; 0 never does.
+    /// Scrubbing: a block is refreshed after a read in which the ECC corrected at least this many
+    /// bits; 0 to disable.
     pub scrub_bits: Option<u16>,
-    /// Days in which the patrol reads every page once; 0 for no patrol.
+    /// Days in which the patrol reads every page once; 0 to disable.
     pub patrol_days: Option<f64>,
 }
 
-/// What fails and when.
+/// Error correction, endurance and bad blocks.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReliabilityTable {
-    /// Bit errors that the ECC corrects in a page.
+    /// Bit errors per page that the ECC corrects.
     pub ecc_bits: Option<u32>,
-    /// Erases that the maker promises for a block.
+    /// Rated program/erase cycles per block.
     pub endurance: Option<u32>,
-    /// Blocks that the maker marked as bad, by number: plane by plane.
+    /// Factory bad blocks, by number: plane by plane.
     pub factory_bad: Option<Vec<u32>>,
 }
 
-/// How bit errors grow. Rates are errors a bit, on a block that is worn as far as its maker
-/// promises, after a year for retention and after 100,000 reads of the block for read disturb.
+/// Growth of bit errors. Rates are errors per bit, on a block at its rated number of erases, after
+/// one year for retention and after 100,000 reads of the block for read disturb.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AgingTable {
-    /// The rate of a page that was just programmed into a block without wear.
+    /// Rate of a newly programmed page in a block without wear.
     pub fresh_rate: Option<f64>,
-    /// What wear adds.
+    /// Additional rate of a block at its rated number of erases.
     pub wear_rate: Option<f64>,
-    /// Exponent of the wear for that.
+    /// Exponent with which erases raise `wear_rate`.
     pub wear_exponent: Option<f64>,
-    /// What the time since the program adds.
+    /// Additional rate one year after the program (retention).
     pub retention_rate: Option<f64>,
-    /// Exponent of the wear for that.
+    /// Exponent with which erases raise `retention_rate`.
     pub retention_wear_exponent: Option<f64>,
-    /// Exponent of the time.
+    /// Exponent with which the time since the program raises `retention_rate`.
     pub retention_exponent: Option<f64>,
-    /// What reads of the block add.
+    /// Additional rate after 100,000 reads of the block (read disturb).
     pub disturb_rate: Option<f64>,
-    /// Exponent of the wear for that.
+    /// Exponent with which erases raise `disturb_rate`.
     pub disturb_wear_exponent: Option<f64>,
-    /// Exponent of the reads.
+    /// Exponent with which reads raise `disturb_rate`.
     pub disturb_exponent: Option<f64>,
-    /// Erases that each block had before.
+    /// Number of erases that each block starts with.
     pub worn_erases: Option<u32>,
-    /// The first block of a bad batch.
+    /// First block of a bad batch.
     pub batch_first: Option<u32>,
-    /// How many blocks are in it.
+    /// Number of blocks in the bad batch.
     pub batch_blocks: Option<u32>,
-    /// How many times the rates of the others these have.
+    /// Factor of the bad batch's rates, compared with other blocks.
     pub batch_factor: Option<f64>,
 }
 

@@ -15,8 +15,8 @@ use rustc_hash::FxHashSet;
 pub enum Admission {
     /// Each client begins its next transaction when its last one ends.
     Free,
-    /// In source order, as soon as it is known when isolation admits the transaction; the client
-    /// that has waited longest executes it.
+    /// In source order, as soon as the admission time is known. The client that has waited longest
+    /// executes the next transaction.
     Isolated {
         /// How far transactions overlap. [`Isolation::Strict`]: one at a time.
         /// [`Isolation::NoPageConflict`]: concurrently until one writes a page of the current
@@ -41,17 +41,17 @@ impl Admission {
         }
     }
 
-    /// Whether begins and ends are processed when they are known, before their instant has come.
+    /// Whether begins and ends are processed as soon as they are known, before their instant.
     pub(super) fn is_ahead(&self) -> bool {
         matches!(self, Admission::Isolated { .. })
     }
 
-    /// Whether groups with this deadline commit before an event.
+    /// Whether groups with this deadline must be committed before an event at `event`.
     pub(super) fn is_due(&self, deadline: Nanos, event: Nanos) -> bool {
         deadline < event || !self.is_ahead() && deadline == event
     }
 
-    /// The instant at which something due at `due` is done.
+    /// The instant at which work that is due at `due` is done.
     pub(super) fn not_before(&self, now: Nanos, due: Nanos) -> Nanos {
         match self.is_ahead() {
             true => due,

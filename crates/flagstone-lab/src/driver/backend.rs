@@ -7,7 +7,7 @@ use flagstone_host::{Host, HostError, Rid, Step};
 /// A database or a device in virtual time, with the methods and the contract of [`Host`].
 #[allow(missing_docs, reason = "see Host")]
 pub trait Backend {
-    /// As [`Host::begin`]. `None` if the maximum number of transactions is live.
+    /// Like [`Host::begin`]; returns `None` if the maximum number of transactions is live.
     fn begin(&mut self, now: Nanos) -> Result<Option<TxId>, HostError>;
     fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError>;
     fn read(

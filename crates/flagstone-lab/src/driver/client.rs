@@ -17,29 +17,30 @@ pub(super) struct Client {
     pub(super) state: State,
     pub(super) transaction: Transaction,
     pub(super) tx: TxId,
-    /// Index of the next access.
+    /// Index of the client's next access.
     pub(super) step: usize,
-    /// When all of its parallel reads so far are done.
+    /// When all parallel reads of the client so far are done.
     pub(super) read_until: Nanos,
-    /// When its wait for its transaction began: the end of its last one, or the arrival.
+    /// When the client began to wait for its transaction: the end of its previous one, or the
+    /// arrival.
     pub(super) asked: Nanos,
     pub(super) attempted: Nanos,
     pub(super) commit_asked: Option<Nanos>,
-    /// When its current wait began, for a lock, a device slot or a group.
+    /// When the client's current wait began, for a lock, a device slot or a group.
     pub(super) waits_since: Option<Nanos>,
     /// Total wait of this transaction: to begin, and for locks and slots in all attempts.
     pub(super) waited: Nanos,
-    /// The part of that wait since this attempt requested its commit.
+    /// Part of that wait since this attempt requested its commit.
     pub(super) waited_in_commit: Nanos,
-    /// Aborted attempts of this transaction.
+    /// Number of aborted attempts of the transaction.
     pub(super) restarts: u32,
-    /// Incremented to invalidate events in the heap.
+    /// Incremented to invalidate the client's events in the heap.
     pub(super) epoch: u32,
 }
 
 impl Client {
-    /// When it continues after an access that is done at `done`: with parallel reads, the next read
-    /// at once, and what follows them when all are done.
+    /// When the client continues after an access that is done at `done`: the next parallel read is
+    /// issued at once; other requests follow when all parallel reads are done.
     pub(super) fn goes_on(&mut self, now: Nanos, done: Nanos) -> Nanos {
         let reads = |step| {
             let access: Option<&Access> = self.transaction.accesses.get(step);
@@ -57,7 +58,7 @@ impl Client {
         }
     }
 
-    /// Ends its wait for a lock or slot, if there is one.
+    /// Ends the client's wait for a lock or slot, if there is one.
     pub(super) fn has_waited(&mut self, now: Nanos) {
         let since = self.waits_since.take();
         let waited = since.map_or(Nanos::ZERO, |since| now.since(since));

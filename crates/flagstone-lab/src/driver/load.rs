@@ -18,8 +18,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// From the sorted instants of all arrivals, and the unsorted instants of all ends. Counts
-    /// arrivals from `since` on; earlier ones are part of their backlog.
+    /// Computes the load from the sorted instants of all arrivals and the unsorted instants of all
+    /// ends. Counts arrivals from `since` on; earlier ones are part of their backlog.
     pub fn of(arrivals: &[u64], ends: &[u64], since: u64) -> Load {
         let mut ends = ends.to_vec();
         ends.sort_unstable();

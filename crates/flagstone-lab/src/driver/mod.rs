@@ -71,7 +71,7 @@ pub struct Driver<B, S> {
     idle: BTreeSet<(Nanos, u32)>,
     /// Open loop: arrival times of transactions that have not begun.
     queue: VecDeque<Nanos>,
-    /// The transaction that begins next, if `dealt`.
+    /// The next transaction to begin, valid if `dealt` is set.
     next: Transaction,
     dealt: bool,
     /// Events from this instant on are not part of the current span.
@@ -87,7 +87,7 @@ pub struct Driver<B, S> {
     ends: Vec<u64>,
     issued: u64,
     completed: u64,
-    /// No new transaction begins.
+    /// Whether no new transaction begins.
     draining: bool,
 }
 
@@ -97,7 +97,7 @@ fn failed(at: Nanos) -> impl Fn(HostError) -> DriverError {
 }
 
 impl<B: Backend, S: Source> Driver<B, S> {
-    /// Clients that are ready to begin at `start`.
+    /// A driver whose clients are ready to begin at `start`.
     pub fn new(plan: Plan, admission: Admission, engine: B, source: S, start: Nanos) -> Self {
         let mut driver = Driver {
             engine,
@@ -181,8 +181,8 @@ impl<B: Backend, S: Source> Driver<B, S> {
         Ok(std::mem::take(&mut self.counted))
     }
 
-    /// Completes running transactions and begins none, so that every transaction has ended. Returns
-    /// when.
+    /// Completes running transactions and begins none. Returns the instant at which every
+    /// transaction has ended.
     ///
     /// # Errors
     /// As [`Driver::run`].
@@ -196,7 +196,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         Ok(self.now)
     }
 
-    /// The instant up to which everything has happened.
+    /// The instant up to which all events have been processed.
     fn over(&self) -> Nanos {
         if self.admission.is_ahead() {
             return self.end;
@@ -237,7 +237,8 @@ impl<B: Backend, S: Source> Driver<B, S> {
         Ok(true)
     }
 
-    /// Nothing is due: all that is left waits for a group, or nothing is left.
+    /// Called when nothing is due: flushes groups, if any transaction waits for one. Returns
+    /// whether anything is left to do.
     fn flush(&mut self) -> Driven<bool> {
         let waiting = self.by_tx.len();
         if waiting == 0 {
@@ -282,7 +283,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         }
         self.queue.push_back(now);
         self.arrivals.push(now.0);
-        // The next one may arrive before this one's requests are answered.
+        // The next transaction may arrive before this one's requests are answered.
         self.plan_arrival();
         self.begin_what_can(now)
     }
@@ -342,7 +343,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
     }
 
     /// The client that begins the next transaction, and since when it waits for that. In an open
-    /// loop an idle client, or a new one, if a transaction has arrived. In a closed loop an idle
+    /// loop: an idle or a new client, if a transaction has arrived. In a closed loop: an idle
     /// client. `None` if no transaction is left.
     fn next_in_line(&mut self) -> Driven<Option<(u32, Nanos)>> {
         if self.draining {
@@ -458,8 +459,8 @@ impl<B: Backend, S: Source> Driver<B, S> {
                 let loser = self.by_tx[&victim];
                 let done = self.restart(now, loser, why)?;
                 if loser != client {
-                    // A cycle is broken at once; a frame or log pages are free when the victim has
-                    // been rolled back.
+                    // A deadlock is resolved at once; a frame or log pages are free only when the
+                    // victim has been rolled back.
                     let again = if why == Why::Deadlock { now } else { done };
                     self.push(again, client);
                 }
@@ -515,11 +516,11 @@ impl<B: Backend, S: Source> Driver<B, S> {
         let answer = self.engine.commit(now, tx).map_err(failed(now))?;
         self.wake(now);
         if answer == Step::Waits {
-            // Either for a group, which acknowledges it, or for a device slot, for which it is
-            // woken.
+            // The commit waits for a group, which will acknowledge it, or for a device slot, after
+            // which it is woken.
             let own = &mut self.clients[client as usize];
             (own.state, own.waits_since) = (State::Grouped, Some(now));
-            // With every client waiting the group would never be full.
+            // If every client waits, the group would never fill.
             let flush = self.heap.is_empty()
                 && (self.next_in_line()?.is_none() || self.admitted_from().is_none());
             return self.acknowledge(now, flush);
@@ -560,7 +561,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         Ok(())
     }
 
-    /// Lets transactions that were granted what they waited for ask again.
+    /// Lets transactions continue whose lock or slot was granted.
     fn wake(&mut self, now: Nanos) {
         for tx in self.engine.woken() {
             let Some(&client) = self.by_tx.get(&tx) else {

@@ -19,7 +19,7 @@ pub struct WrongRead {
     pub tx: TxId,
     /// The record.
     pub rid: Rid,
-    /// The data returned.
+    /// The data that the read returned.
     pub found: Option<Vec<u8>>,
     /// The expected data.
     pub wanted: Option<Vec<u8>>,
@@ -42,7 +42,7 @@ impl Oracle {
     /// Checks a record that a transaction has read.
     ///
     /// # Errors
-    /// It is not the expected version.
+    /// The data is not the expected version.
     pub fn read(&self, tx: TxId, rid: Rid, found: Option<&[u8]>) -> Result<(), WrongRead> {
         let own = self.live.get(&tx).and_then(|own| own.get(&rid));
         let record = own.or_else(|| self.committed.get(&rid));

@@ -15,7 +15,7 @@ pub(crate) struct PageDevice<'a> {
     live: FxHashMap<TxId, Nanos>,
     /// Number of transactions that wait for their group.
     grouped: usize,
-    /// Whether a rollback waits for its useless requests to complete, as barriers in replayed
+    /// Whether a rollback waits until its requests, now useless, complete, as barriers in replayed
     /// recordings do ([LightTx] §4.2).
     barriers: bool,
 }

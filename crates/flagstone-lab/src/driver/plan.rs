@@ -17,9 +17,9 @@ pub enum DriverError {
     /// The database or the device refused or cannot continue.
     #[error("at {at}: {error}")]
     Host {
-        /// When.
+        /// The instant.
         at: Nanos,
-        /// Why.
+        /// The cause.
         error: HostError,
     },
     /// The source has no further transaction.
@@ -28,9 +28,9 @@ pub enum DriverError {
     /// A read returned wrong data.
     #[error("at {at}: {wrong}")]
     WrongRead {
-        /// When.
+        /// The instant.
         at: Nanos,
-        /// What.
+        /// The read and its expected result.
         wrong: WrongRead,
     },
     /// A transaction was aborted too often.
@@ -40,9 +40,9 @@ pub enum DriverError {
         why.name()
     )]
     Starved {
-        /// When.
+        /// The instant.
         at: Nanos,
-        /// Number of distinct pages that it writes.
+        /// Number of distinct pages that the transaction writes.
         pages: usize,
         /// Cause of the last abort.
         why: Why,
@@ -50,7 +50,7 @@ pub enum DriverError {
     /// Waiting transactions will never be woken.
     #[error("at {at}: {waiting} transactions wait and nothing is due: the database lost a wake-up")]
     Stuck {
-        /// When.
+        /// The instant.
         at: Nanos,
         /// The number of waiting transactions.
         waiting: usize,
@@ -60,15 +60,15 @@ pub enum DriverError {
 /// The result of a driver's call.
 pub type Driven<T> = Result<T, DriverError>;
 
-/// How transactions are driven.
+/// Parameters of a driver.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
     /// Clients of a closed loop.
     pub clients: u32,
     /// Open loop: transactions arrive as in the recording, with times divided by this.
     pub speedup: Option<f64>,
-    /// Fraction of transactions that roll back where they would commit: \[FlagCommit] §5.2
-    /// simulates the commit and rollback commands of its traces.
+    /// Fraction of transactions that roll back instead of committing: \[FlagCommit] §5.2 simulates
+    /// the commit and rollback commands of its traces.
     pub abort_ratio: f64,
     /// Mean delay before a victim restarts; uniformly distributed from zero to twice this.
     pub back_off: Nanos,
@@ -105,7 +105,7 @@ pub struct Counted {
     /// Of committed transactions: time from the begin of the first attempt, or the arrival, to the
     /// end.
     pub response_ns: Vec<u64>,
-    /// Of committed transactions: whether each only read, and when it ended.
+    /// For each committed transaction: whether it only read, and when it ended.
     pub only_read: Vec<bool>,
     /// See `only_read`.
     pub ended_at: Vec<u64>,
@@ -159,7 +159,7 @@ impl Counted {
         self.commit_ns.push(commit.0);
     }
 
-    /// Records the current sizes of structures in memory.
+    /// Updates the maximum sizes of structures in memory.
     pub(super) fn remember(&mut self, sizes: Vec<(&'static str, u64)>) {
         for (name, bytes) in sizes {
             match self.memory.iter_mut().find(|(known, _)| *known == name) {

@@ -2,10 +2,10 @@
 
 use crate::tpcc::pages::{Pages, PagesError, Transaction};
 
-/// Deals transactions to clients.
+/// Supplies transactions to clients.
 pub trait Source {
-    /// Writes the next transaction for a client to `into`; returns `false` if there is none. With
-    /// `roll_back` the transaction must end with a rollback.
+    /// Writes the next transaction for a client to `into`. Returns `false` if there is none. If
+    /// `roll_back` is set, the transaction must end with a rollback.
     ///
     /// # Errors
     /// The database cannot grow.
@@ -16,7 +16,7 @@ pub trait Source {
         into: &mut Transaction,
     ) -> Result<bool, PagesError>;
 
-    /// Open loop: arrival time of the transaction that comes after `after` others from here on, in
+    /// Open loop: arrival time of the transaction after the next `after` transactions, in
     /// nanoseconds of the recording; `None` if there is none.
     fn arrival(&self, after: usize) -> Option<u64> {
         let _ = after;

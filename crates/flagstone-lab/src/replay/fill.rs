@@ -118,7 +118,7 @@ impl Fill {
         let geometry = &self.device.geometry;
         let filled = f64::from(self.capacity().unwrap_or(0)) * self.share.clamp(0.0, 1.0);
         let overwritten = match self.overwrite {
-            // Until free blocks are few, and then half of it.
+            // The remaining pages, until few blocks are free; then half of the filled pages.
             true => (geometry.pages() as f64 * 0.97 - filled).max(0.0) + filled / 2.0,
             false => 0.0,
         };
@@ -201,7 +201,7 @@ impl Batch {
         page: u32,
     ) -> Result<Nanos, DeviceError> {
         let mut now = now;
-        // Some protocols take each page once per transaction.
+        // Some protocols accept each page once per transaction.
         if self.written.len() == BATCH_PAGES || self.written.contains(&page) {
             now = self.end(device, now)?;
         }

@@ -76,14 +76,14 @@ pub struct Setup {
     pub device: DeviceSpec,
     /// How far transactions overlap; `None` for the loosest level that the protocol supports.
     pub isolation: Option<Isolation>,
-    /// Further settings, shared with experiment files.
+    /// Conditions of the run, shared with experiment files.
     pub terms: Terms,
 }
 
 /// Why a run is not possible.
 #[derive(Debug, Error)]
 pub enum ReplayError {
-    /// The protocol does not support it.
+    /// The protocol does not support the run.
     #[error("{0}")]
     Refused(String),
     /// The device stopped.
@@ -93,7 +93,7 @@ pub enum ReplayError {
         protocol: &'static str,
         /// The device.
         device: String,
-        /// Why.
+        /// The cause.
         source: DeviceError,
     },
     /// The script does not suit the device.

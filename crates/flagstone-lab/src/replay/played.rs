@@ -6,7 +6,7 @@ use crate::tpcc::pages::{Access, PagesError, Transaction, Verb};
 use flagstone::units::Lpn;
 use flagstone_host::Rid;
 
-/// Deals the transactions of a [`Script`] in its order.
+/// Supplies the transactions of a [`Script`] in its order.
 #[derive(Debug, Clone)]
 pub struct Played<'a> {
     script: &'a Script,

@@ -23,7 +23,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Computed from samples; all zero if there are none.
+    /// Computes the latency from samples; all zero if there are none.
     pub fn of(samples: &[u64]) -> Latency {
         if samples.is_empty() {
             return Latency::default();
@@ -54,7 +54,7 @@ pub struct Erases {
 }
 
 impl Erases {
-    /// From the counts of each block before and after.
+    /// Computes the erases from the counts of each block before and after the window.
     pub fn between(before: &[u32], after: &[u32]) -> Erases {
         let each = || before.iter().zip(after).map(|(b, a)| a - b);
         Erases {
@@ -73,7 +73,7 @@ pub type Causes = BTreeMap<&'static str, u64>;
 pub struct ReplayRecord {
     /// The protocol.
     pub protocol: &'static str,
-    /// The form as printed instead of the repaired one.
+    /// The protocol as published instead of the repaired variant.
     pub as_published: bool,
     /// Explicit settings of the protocol.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -106,8 +106,8 @@ pub struct ReplayRecord {
     pub virtual_ns: u64,
     /// Committed transactions per second of virtual time.
     pub throughput_tps: f64,
-    /// Response time of committed transactions: from the end of the client's last one (closed loop)
-    /// or the arrival (open loop) to the acknowledgement.
+    /// Response time of committed transactions: from the end of the client's previous one (closed
+    /// loop) or the arrival (open loop) to the acknowledgement.
     pub response_ns: Latency,
     /// Response time of transactions that only read; all zero if there are none.
     pub reads_response_ns: Latency,
@@ -124,7 +124,7 @@ pub struct ReplayRecord {
     /// Open loop: mean number of transactions that have arrived and not ended, as seen by the
     /// arrivals of the second quarter.
     pub backlog_before: Option<f64>,
-    /// The same for the last quarter.
+    /// Like `backlog_before`, for the last quarter.
     pub backlog_after: Option<f64>,
     /// Open loop: whether arrivals exceed completions ([`Load`]).
     pub saturated: Option<bool>,
@@ -140,17 +140,17 @@ pub struct ReplayRecord {
     pub write_amplification: f64,
     /// Sum of the times from the choice of each victim to the end of its erase.
     pub gc_ns: u64,
-    /// Victims collected. There are more erases than that if blocks are used that were not erased
+    /// Victims collected. The number of erases is higher if blocks are used that were not erased
     /// since the device started.
     pub collections: u64,
-    /// Summary pages programmed; included in those for mapping.
+    /// Summary pages programmed. The figures for mapping include them.
     pub summary_pages: u64,
     /// Pages of data blocks left blank because of shared cells.
     #[serde(skip_serializing_if = "is_zero")]
     pub pages_left_out: u64,
     /// Total time of the collector's flash operations, counting overlaps multiply.
     pub gc_busy_ns: u64,
-    /// Its fraction of the time of all flash operations.
+    /// Fraction of the time of all flash operations that the collector's operations take.
     pub gc_share: f64,
     /// How long planes and channels were occupied, by cause.
     pub occupied: Occupied,
@@ -213,7 +213,7 @@ pub fn flash_by_cause(stats: &Stats) -> BTreeMap<&'static str, Causes> {
         Cause::Mapping,
         Cause::Log,
     ];
-    // On a device that scrubs.
+    // Only on a device that scrubs.
     if stats.count(Operation::Read, Cause::Scrub) > 0 {
         causes.push(Cause::Scrub);
     }

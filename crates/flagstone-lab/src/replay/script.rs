@@ -34,8 +34,8 @@ pub struct Script {
 pub enum ScriptError {
     /// Neither page size of trace and device divides the other.
     #[error(
-        "the trace has pages of {trace} bytes, the device of {device}: one must be a multiple of \
-         the other"
+        "the trace has pages of {trace} bytes, and the device of {device}: one must be a multiple \
+         of the other"
     )]
     PageSizes {
         /// Page size of the trace.
@@ -43,10 +43,10 @@ pub enum ScriptError {
         /// Page size of the device.
         device: u32,
     },
-    /// The trace addresses more pages than the device has.
+    /// The trace uses more pages than the device has.
     #[error(
-        "the trace uses {needed} logical pages of {page_bytes} bytes, the device has {available}: \
-         use a larger one (--device) or a shorter trace"
+        "the trace uses {needed} logical pages of {page_bytes} bytes, but the device has \
+         {available}: use a larger device (--device) or a shorter trace"
     )]
     TooLarge {
         /// Number of logical pages that the trace uses.
@@ -182,7 +182,7 @@ impl Script {
         first
     }
 
-    /// Checks that a device with `available` logical pages can play it.
+    /// Checks that a device with `available` logical pages can play the script.
     ///
     /// # Errors
     /// Names the required number of pages.
@@ -202,7 +202,7 @@ impl Script {
         &self.transactions
     }
 
-    /// Approximate cost of playing it, in the unit of [`effort`](crate::effort).
+    /// Approximate cost of playing the script, in the unit of [`effort`](crate::effort).
     pub fn effort(&self) -> u64 {
         self.pages.len() as u64 * crate::effort::REPLAYED
     }
@@ -212,18 +212,18 @@ impl Script {
         self.part(transaction.first, transaction.reads)
     }
 
-    /// Pages that it trims.
+    /// Pages that a transaction trims.
     pub fn trims(&self, transaction: &Transaction) -> &[u32] {
         self.part(transaction.first + transaction.reads, transaction.trims)
     }
 
-    /// Pages that it writes.
+    /// Pages that a transaction writes.
     pub fn writes(&self, transaction: &Transaction) -> &[u32] {
         let first = transaction.first + transaction.reads + transaction.trims;
         self.part(first, transaction.writes)
     }
 
-    /// Pages that it changes, by trims or writes.
+    /// Pages that a transaction changes, by trims or writes.
     pub fn changes(&self, transaction: &Transaction) -> &[u32] {
         let first = transaction.first + transaction.reads;
         self.part(first, transaction.trims + transaction.writes)

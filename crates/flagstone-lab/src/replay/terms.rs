@@ -1,25 +1,27 @@
-//! How a replay is carried out: its load, what is rolled back, and what the device holds before.
-//! Commands and experiment files share the type, so that a knob is added in one place.
+//! Conditions of a replay: its load, additional rollbacks, and the contents of the device before
+//! it. Commands and experiment files share the type, so that a setting is added in one place.
 
 use serde::{Deserialize, Serialize};
 
-/// How a replay is carried out. The fields are keys of experiment files.
+/// Conditions of a replay. The fields are keys of experiment files.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// Clients of a closed loop.
+    /// Number of clients in a closed loop.
     #[serde(default = "one")]
     pub clients: u32,
     /// Open loop: transactions arrive at their recorded times, divided by this.
     pub speedup: Option<f64>,
-    /// Share of the transactions that are rolled back although they were not in the recording.
+    /// Fraction of transactions that are rolled back although they committed in the recording.
     #[serde(default)]
     pub abort_ratio: f64,
-    /// Whether transactions that were rolled back in the recording are rolled back here as well.
+    /// Whether transactions that were rolled back in the recording are also rolled back in the
+    /// replay.
     #[serde(default)]
     pub recorded_aborts: bool,
-    /// Share of the logical pages that are written in order before the run starts.
+    /// Fraction of the logical pages to fill, in order, before the run.
     pub fill: f64,
-    /// Whether these are then overwritten at random, until the collector works all the time.
+    /// Whether the filled pages are then overwritten at random, until garbage collection runs
+    /// steadily.
     pub overwrite: bool,
     /// Seed of the fill and of the extra aborts.
     #[serde(default = "one_seed")]
@@ -35,7 +37,7 @@ fn one_seed() -> u64 {
 }
 
 impl Default for Terms {
-    /// One client on a blank device, and the recording's own aborts.
+    /// One client on a blank device, with the recording's own rollbacks.
     fn default() -> Self {
         Terms {
             overwrite: false,
@@ -45,8 +47,8 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// One client on a device that is filled to a share and overwritten, and the recording's own
-    /// aborts.
+    /// One client on a device that is filled to the fraction `fill` and overwritten, with the
+    /// recording's own rollbacks.
     pub fn on_filled(fill: f64, seed: u64) -> Terms {
         Terms {
             clients: 1,

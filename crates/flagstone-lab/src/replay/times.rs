@@ -55,7 +55,7 @@ impl Times {
         group: &mut SerializedRowGroupWriter<'_, impl Write + Send>,
     ) -> Result<(), ParquetError> {
         let rows = self.ended.len();
-        // In the order of the schema.
+        // The columns in the order of the schema.
         column::<ByteArrayType>(group, vec![ByteArray::from(self.protocol); rows])?;
         column::<Int64Type>(group, vec![self.seed as i64; rows])?;
         for times in [&self.ended, &self.response, &self.wait, &self.commit] {

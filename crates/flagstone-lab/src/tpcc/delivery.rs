@@ -11,27 +11,27 @@ pub static OLDEST: Statement = Statement {
           ORDER BY no_o_id LIMIT 1",
 };
 
-/// Removes it from the undelivered orders.
+/// Removes the order from the undelivered ones.
 pub static TAKE: Statement = Statement {
     name: "delivery take",
     sql: "DELETE FROM new_order WHERE no_w_id = $1 AND no_d_id = $2 AND no_o_id = $3",
 };
 
-/// Sets the carrier.
+/// Sets the carrier of the order.
 pub static ORDER: Statement = Statement {
     name: "delivery order",
     sql: "UPDATE orders SET o_carrier_id = $1 WHERE o_w_id = $2 AND o_d_id = $3 AND o_id = $4 \
           RETURNING o_c_id",
 };
 
-/// Sets the delivery date of the lines.
+/// Sets the delivery date of the order's lines.
 pub static LINES: Statement = Statement {
     name: "delivery lines",
     sql: "UPDATE order_line SET ol_delivery_d = $1 \
           WHERE ol_w_id = $2 AND ol_d_id = $3 AND ol_o_id = $4 RETURNING ol_amount",
 };
 
-/// Charges the customer.
+/// Adds the order's amount to the customer's balance.
 pub static CUSTOMER: Statement = Statement {
     name: "delivery customer",
     sql: "UPDATE customer SET c_balance = c_balance + $1, c_delivery_cnt = c_delivery_cnt + 1 \
@@ -65,8 +65,9 @@ pub fn delivery(
     Ok(delivered)
 }
 
-/// If the isolation level lets the two statements see different states, another delivery may take
-/// the order in between; then the next one is the oldest.
+/// Takes the oldest undelivered order of a district. If the isolation level lets the two statements
+/// see different states, another delivery may take the order in between; then this takes the next
+/// one.
 fn take_oldest(session: &mut impl Session, w: i64, d: i64) -> Result<Option<i64>, Error> {
     loop {
         let Some(row) = session.query_opt(&OLDEST, &[w, d].map(Value::Int))? else {

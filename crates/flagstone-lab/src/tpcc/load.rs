@@ -10,10 +10,10 @@ use super::{DISTRICTS, Scale};
 
 /// A database that can be populated.
 pub trait Loader: Session {
-    /// Runs a statement outside of a transaction that is not one of a transaction.
+    /// Runs a statement that is not part of the transactions, outside of any transaction.
     fn define(&mut self, sql: &str) -> Result<(), Error>;
 
-    /// Adds rows to a table in one transaction and returns how many.
+    /// Adds rows to a table in one transaction. Returns the number of rows.
     fn load(&mut self, table: &Table, rows: &mut dyn Iterator<Item = Row>) -> Result<u64, Error>;
 
     /// Brings a loaded database into the state of one that has been running: gathers statistics,
@@ -35,7 +35,7 @@ enum Part {
     Counts,
 }
 
-/// What determines a population.
+/// The parameters that determine a population.
 #[derive(Debug, Clone, Copy)]
 pub struct Population {
     /// Its size.

@@ -85,7 +85,7 @@ pub enum Request {
 /// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// Committed; otherwise rolled back because of an unused item.
+    /// Whether the transaction committed; otherwise it was rolled back because of an unused item.
     pub committed: bool,
     /// Earlier attempts that were rolled back because of conflicts.
     pub conflicts: u64,
@@ -196,7 +196,7 @@ impl Client {
         }
     }
 
-    /// Its next request.
+    /// Draws the client's next request.
     pub fn next_request(&mut self) -> Request {
         let kind = self.deck.deal(&mut self.random);
         Request::draw(kind, &self.terminal, &mut self.random)

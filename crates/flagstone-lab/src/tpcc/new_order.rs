@@ -25,14 +25,14 @@ pub static CUSTOMER: Statement = Statement {
           WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3",
 };
 
-/// Enters the order.
+/// Inserts the order.
 pub static ORDER: Statement = Statement {
     name: "new-order order",
     sql: "INSERT INTO orders (o_id, o_d_id, o_w_id, o_c_id, o_entry_d, o_ol_cnt, o_all_local) \
           VALUES ($1, $2, $3, $4, $5, $6, $7)",
 };
 
-/// Adds it to the undelivered orders.
+/// Adds the order to the undelivered ones.
 pub static UNDELIVERED: Statement = Statement {
     name: "new-order undelivered",
     sql: "INSERT INTO new_order (no_o_id, no_d_id, no_w_id) VALUES ($1, $2, $3)",
@@ -63,14 +63,14 @@ macro_rules! take_stock {
 /// Takes an item out of stock. One statement per district, which has a column of its own.
 pub static STOCK: [Statement; 10] = take_stock!("01" "02" "03" "04" "05" "06" "07" "08" "09" "10");
 
-/// Enters a line.
+/// Inserts a line of the order.
 pub static LINE: Statement = Statement {
     name: "new-order line",
     sql: "INSERT INTO order_line (ol_o_id, ol_d_id, ol_w_id, ol_number, ol_i_id, ol_supply_w_id, \
           ol_quantity, ol_amount, ol_dist_info) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
 };
 
-/// What the terminal displays about an entered order.
+/// The output of New-Order on the terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entered {
     /// The order's number.

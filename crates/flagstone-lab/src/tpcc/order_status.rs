@@ -18,14 +18,14 @@ pub static ORDER: Statement = Statement {
           WHERE o_w_id = $1 AND o_d_id = $2 AND o_c_id = $3 ORDER BY o_id DESC LIMIT 1",
 };
 
-/// Its lines.
+/// The order's lines.
 pub static LINES: Statement = Statement {
     name: "order-status lines",
     sql: "SELECT ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_delivery_d FROM order_line \
           WHERE ol_w_id = $1 AND ol_d_id = $2 AND ol_o_id = $3",
 };
 
-/// What the terminal displays.
+/// The output of Order-Status on the terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// The customer's number.
@@ -34,9 +34,9 @@ pub struct Status {
     pub balance: i64,
     /// The last order's number.
     pub order: i64,
-    /// Its carrier, if it is delivered.
+    /// The order's carrier, if it is delivered.
     pub carrier: Option<i64>,
-    /// Number of its lines.
+    /// Number of the order's lines.
     pub lines: usize,
 }
 

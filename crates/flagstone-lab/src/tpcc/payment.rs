@@ -35,7 +35,7 @@ pub static HISTORY: Statement = Statement {
           VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
 };
 
-/// What the terminal displays about a payment.
+/// The output of Payment on the terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paid {
     /// The customer's number.

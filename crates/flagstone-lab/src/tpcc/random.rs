@@ -93,7 +93,7 @@ impl Random {
         numbers
     }
 
-    /// Shuffles.
+    /// Shuffles `items` uniformly.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         items.shuffle(&mut self.0);
     }

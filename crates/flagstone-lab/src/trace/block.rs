@@ -33,10 +33,10 @@ use std::path::PathBuf;
 
 use super::input::ImportError;
 
-/// What forms a transaction.
+/// How requests form transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CommitAt {
-    /// Each request.
+    /// Each request is a transaction.
     #[default]
     Request,
     /// The writes and trims of a volume between two flushes. A write flushed with its own data
@@ -46,7 +46,7 @@ pub enum CommitAt {
 }
 
 impl CommitAt {
-    /// Each with its command-line name.
+    /// All values, with their command-line names.
     pub const ALL: [(CommitAt, &'static str); 2] =
         [(CommitAt::Request, "request"), (CommitAt::Flush, "flush")];
 }
@@ -61,7 +61,7 @@ pub struct BlockOptions {
     /// Accept any request rate. Otherwise a rate that no device can serve, or of less than one
     /// request per quarter of an hour, is treated as a wrong time unit.
     pub any_rate: bool,
-    /// What forms a transaction. Formats without flushes support requests only.
+    /// How requests form transactions. Formats without flushes support requests only.
     pub commit_at: CommitAt,
     /// Treat a partial page write as a write of the whole page. Otherwise the page is read first,
     /// as by a host with larger pages than the request.
@@ -109,7 +109,7 @@ pub struct BlockReport {
     pub skipped: BTreeMap<&'static str, u64>,
     /// Writes with a partially written page.
     pub in_part: u64,
-    /// Requests that came before one with an earlier time.
+    /// Requests that precede one with an earlier time.
     pub out_of_order: u64,
     /// The number of the last line if it was truncated and therefore skipped.
     pub cut_line: Option<u64>,

@@ -245,7 +245,7 @@ fn assemble(raw: &[Raw], report: &mut ProbeReport) -> Vec<Slot> {
     for raw in raw {
         let access = match raw.what {
             What::Start => {
-                // The end of a transaction that was still open is missing.
+                // The end of an earlier open transaction of this process is missing.
                 open.insert(raw.process, slots.len());
                 slots.push(Slot::default());
                 continue;

@@ -71,9 +71,9 @@ pub fn import(
         Some(line) if line.text.trim_ascii() == HEADER => {}
         Some(line) => {
             return Err(line.wrong(format!(
-                "not what `trace export csv` writes, whose first line is `{HEADER}`: say what the \
-                 columns are, for example --columns time:us,op,offset:sectors,bytes,volume, or name \
-                 a --preset"
+                "not the output of `trace export csv`, whose first line is `{HEADER}`: describe \
+                 the columns, for example --columns time:us,op,offset:sectors,bytes,volume, or use \
+                 --preset"
             )));
         }
         None => return Err(ImportError::Whole("the input is empty".to_string())),
@@ -89,7 +89,7 @@ pub fn import(
             true => split(line.text, Delimiter::Char(',')),
         };
         let [time, transaction, op, page, relation] = &fields[..] else {
-            return Err(line.wrong(format!("{} columns where 5 are wanted", fields.len())));
+            return Err(line.wrong(format!("expected 5 columns, found {}", fields.len())));
         };
         let id = |text: &str| text.parse().ok().filter(|number| *number < MAX_COUNT);
         let op = line.read(op, "operation", Op::from_name(op))?;
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_table_that_breaks_a_rule_names_its_line() {
         for (lines, why) in [
-            ("1,0,commit,\n", "line 2: 4 columns where 5 are wanted"),
+            ("1,0,commit,\n", "line 2: expected 5 columns, found 4"),
             ("x,0,commit,,\n", "line 2: `x` is no time in ns"),
             ("1,0,erase,0,\n", "line 2: `erase` is no operation"),
             ("1,0,read,,\n", "line 2: `` is no page"),

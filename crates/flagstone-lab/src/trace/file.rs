@@ -42,8 +42,8 @@ pub const VERSION: u32 = 1;
 /// Events per row group.
 const ROW_GROUP: usize = 1 << 20;
 
-/// Number of values passed to Parquet at once: a multiple of its own batches, so that page
-/// boundaries are the same as if all values were passed at once.
+/// Number of values passed to Parquet at once. A multiple of its own batches, so that page
+/// boundaries do not depend on it.
 const BATCH: usize = 1 << 14;
 
 const SCHEMA: &str = "message flagstone_trace {
@@ -73,7 +73,7 @@ mod key {
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong.
+    /// The reason.
     #[source]
     pub problem: Problem,
 }
@@ -93,7 +93,7 @@ pub enum Problem {
     /// The file is damaged.
     #[error("a damaged Parquet file, copy or make it again: {0}")]
     Damaged(String),
-    /// It is Parquet, but not a trace that this version reads.
+    /// The file is Parquet, but not a trace that this version reads.
     #[error("{0}")]
     Foreign(String),
     /// A value of one row is wrong; rows are counted from 0.
@@ -101,7 +101,7 @@ pub enum Problem {
     Row {
         /// The event.
         row: usize,
-        /// What is wrong with it.
+        /// What is wrong with the value.
         what: String,
     },
     /// The events violate a rule of traces.
@@ -276,7 +276,7 @@ fn write_group(
     events: &[Event],
 ) -> Result<(), ParquetError> {
     let names = Op::ALL.map(|op| ByteArray::from(op.name()));
-    // In the order of the schema.
+    // The columns in the order of the schema.
     column::<Int64Type>(group, events, |event| event.time_ns as i64)?;
     column::<Int32Type>(group, events, |event| event.transaction as i32)?;
     column::<ByteArrayType>(group, events, |event| names[event.op as usize].clone())?;

@@ -81,7 +81,7 @@ pub struct RelationInfo {
 }
 
 impl Spread {
-    /// Computed from values; all 0 if there are none.
+    /// Computes the distribution of `values`; all 0 if there are none.
     pub fn of(mut values: Vec<u64>) -> Spread {
         values.sort_unstable();
         let Some(max) = values.last().copied() else {

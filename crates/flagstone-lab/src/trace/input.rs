@@ -33,9 +33,9 @@ pub enum ImportError {
     /// A line that the format does not allow.
     #[error("line {line}: {problem}\n  {excerpt}")]
     Line {
-        /// Counted from 1.
+        /// The line number, from 1.
         line: u64,
-        /// What is wrong with it and what to do.
+        /// What is wrong with the line, and what to do.
         problem: String,
         /// The start of the line.
         excerpt: String,
@@ -54,7 +54,7 @@ pub enum ImportError {
 /// Receives the events of a trace in order.
 pub type EventSink<'a> = &'a mut dyn FnMut(Event) -> Result<(), ImportError>;
 
-/// Something to import from.
+/// The opened input of an importer.
 pub struct Input {
     reader: Box<dyn BufRead>,
     seen: Rc<RefCell<Seen>>,
@@ -216,7 +216,7 @@ pub(crate) struct Lines<R> {
 
 /// One line of [`Lines`], without its end.
 pub(crate) struct Line<'a> {
-    /// Counted from 1.
+    /// The line number, from 1.
     pub number: u64,
     /// The text.
     pub text: &'a str,
@@ -324,7 +324,8 @@ pub(crate) fn number(text: &str) -> Option<u64> {
 }
 
 impl Line<'_> {
-    /// Passes on a value parsed from this line; if it is `None`, returns the error `problem`.
+    /// Passes on a value that was parsed from this line. If it is `None`, returns an error with the
+    /// text `problem`.
     pub(crate) fn read<T>(
         &self,
         part: &str,

@@ -36,7 +36,7 @@ impl Op {
     /// All operations, in declaration order.
     pub const ALL: [Op; 5] = [Op::Read, Op::Write, Op::Trim, Op::Commit, Op::Abort];
 
-    /// Its name in files: `read`, `write`, `trim`, `commit` or `abort`.
+    /// The operation's name in files: `read`, `write`, `trim`, `commit` or `abort`.
     pub fn name(self) -> &'static str {
         match self {
             Op::Read => "read",
@@ -65,7 +65,7 @@ pub struct Event {
     pub time_ns: u64,
     /// The transaction, dense from 0 in order of first appearance.
     pub transaction: u32,
-    /// What happened.
+    /// The operation.
     pub op: Op,
     /// The logical page, dense from 0 over the whole trace; 0 for commit and abort.
     pub page: u32,

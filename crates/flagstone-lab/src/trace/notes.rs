@@ -1,4 +1,4 @@
-//! Notes about an import besides its trace: the command, and what was skipped or noticed.
+//! Notes about an import besides its trace: the command, skipped records, and anomalies.
 
 use super::{block, waldump};
 

@@ -87,9 +87,9 @@ pub struct WalReport {
     pub unknown_managers: BTreeMap<String, u64>,
     /// Transactions that never end.
     pub unfinished_transactions: u64,
-    /// Block references of those transactions.
+    /// Block references of unfinished transactions.
     pub unfinished_references: u64,
-    /// Whether those were kept as aborted, not dropped.
+    /// Whether unfinished transactions were kept as aborted instead of dropped.
     pub unfinished_kept: bool,
     /// Subtransactions that became part of their transaction.
     pub folded_subtransactions: u64,

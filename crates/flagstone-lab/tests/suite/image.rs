@@ -132,7 +132,7 @@ fn a_file_that_is_not_this_device_is_refused_with_the_reason() {
         .err()
         .expect("another shape");
     assert!(
-        error.to_string().contains("128 in the file, 64 asked for"),
+        error.to_string().contains("128 in the file, 64 requested"),
         "{error}"
     );
     let missing = load(&folder.path().join("missing"), &right);

@@ -171,7 +171,7 @@ fn a_script_beyond_the_device_says_what_is_missing() {
     let script = script_of(&workload).expect("a workload");
     let error = setup(Kind::Plain).run(&script, &source()).unwrap_err();
     assert!(
-        error.to_string().contains("use a larger one (--device)"),
+        error.to_string().contains("use a larger device (--device)"),
         "{error}"
     );
 }

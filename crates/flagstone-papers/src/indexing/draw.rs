@@ -20,13 +20,13 @@ pub enum Operation {
     Search(Key),
     /// Searches a missing key.
     Miss(Key),
-    /// A range, from and to.
+    /// Scans a range, from the first key to the second.
     Scan(Key, Key),
-    /// A search, then an update.
+    /// Searches a key, then updates it.
     Modify(Key, Value),
 }
 
-/// Assumed bytes of keys per bucket, to order keys by place.
+/// Assumed bytes of keys per bucket, for ordering keys by bucket.
 const BUCKET_KEYS: u64 = 192;
 
 /// The existing keys, and the random streams that select among them.
@@ -41,7 +41,7 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// No keys exist yet.
+    /// A generator without existing keys.
     pub fn new(workload: &KeyWorkload, value_bytes: usize, seed: u64) -> Draw {
         Draw {
             fresh: Keys::new(workload.keys, seed),
@@ -77,7 +77,7 @@ impl Draw {
     }
 
     /// Sorts the keys by place, if a window needs that: by key for an ordered index, by bucket for
-    /// others. Buckets are numbered by the last bits of the hash.
+    /// others. A bucket's number is the last bits of the hash.
     pub fn sort_by_place(&mut self, workload: &KeyWorkload, info: &IndexInfo) {
         let hot = |spec: &WindowSpec| matches!(spec.access, KeyChoice::Hot(_));
         if !workload.windows.iter().any(hot) {
@@ -136,7 +136,7 @@ impl Draw {
                 Operation::Delete(self.present.swap_remove(at))
             }
             3 => Operation::Search(self.key(chooser)),
-            // Among 2^63 random even numbers, this hits no existing key.
+            // Two of 2^63 random even numbers are practically never equal, so this key is missing.
             4 => Operation::Miss(self.dice.next_u64().min(u64::MAX - 1)),
             5 => {
                 let from = self.key(chooser);
@@ -160,7 +160,7 @@ impl Draw {
     }
 }
 
-/// Uniform from 0 to below 1.
+/// A uniform number from 0 to below 1.
 fn unit(dice: &mut Pcg64Mcg) -> f64 {
     (dice.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -191,7 +191,7 @@ impl Chooser {
         let at = match self {
             Chooser::Uniform => dice.random_range(0..keys),
             Chooser::Hot(exponent) => (unit(dice).powf(*exponent) * keys as f64) as usize,
-            // Keys are in the order of drawing, which is random.
+            // Keys are in the order in which they were drawn, which is random.
             Chooser::Zipf(law) => law.sample(dice) as usize - 1,
             Chooser::Latest(law) => keys.saturating_sub(law.sample(dice) as usize),
         };

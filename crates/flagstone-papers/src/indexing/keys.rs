@@ -24,9 +24,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub enum KeyKind {
     /// 64 random bits.
     Uniform,
-    /// Names of authors.
+    /// Names of authors, see the module's header.
     Names,
-    /// Each above all earlier keys.
+    /// Ascending: each key is above all earlier ones.
     Ascending,
 }
 

@@ -52,8 +52,8 @@ pub struct Bench {
     pub index: IndexKind,
     /// Its settings.
     pub settings: Settings,
-    /// Settings during loading, if the normal ones would take long and leave the same pages: the
-    /// index is then closed and reopened with its normal settings.
+    /// Settings for loading, if the normal ones would be slow and give the same pages. After
+    /// loading, the index is closed and reopened with its normal settings.
     pub load: Option<Settings>,
     /// Where it is stored.
     pub place: Place,
@@ -63,7 +63,7 @@ pub struct Bench {
     pub seed: u64,
 }
 
-/// Why a run failed.
+/// Why a benchmark of an index failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The configuration cannot be measured.
@@ -74,17 +74,20 @@ pub enum BenchError {
     Index {
         /// The index.
         index: &'static str,
-        /// Number of operations before.
+        /// Number of operations before the failure.
         operations: u64,
-        /// Why.
+        /// The cause.
         source: IndexError,
     },
     /// The index gave a wrong answer.
-    #[error("{index} says after {operations} operations that key {key} is not there, and it is")]
+    #[error(
+        "{index} does not find key {key} after {operations} operations, although it was \
+             inserted"
+    )]
     Lost {
         /// The index.
         index: &'static str,
-        /// Number of operations before.
+        /// Number of operations before the wrong answer.
         operations: u64,
         /// The key.
         key: Key,
@@ -114,7 +117,8 @@ impl Drop for Restore<'_> {
 }
 
 impl Bench {
-    /// Loads and measures. `progress` receives the number of operations done, and in total.
+    /// Loads the index and measures the windows. `progress` receives the number of operations done,
+    /// and the total.
     ///
     /// # Errors
     /// Invalid settings, a full store, or an index that loses a key.
@@ -227,7 +231,7 @@ impl Bench {
         let given = given.map_err(|error| BenchError::Setup(error.to_string()))?;
         let store = Box::new(MemStore::new(page_bytes, 1 << 16));
         let nothing = self.settings.clone().with("memory", 0);
-        // If it refuses, it reports its minimum itself.
+        // If the index refuses, opening it for the run reports its minimum.
         let Ok((index, _)) = self.index.open(store, &nothing, Nanos::ZERO) else {
             return Ok(());
         };
@@ -242,11 +246,11 @@ impl Bench {
         )))
     }
 
-    /// Maximum number of pages that a store needs.
+    /// Maximum number of pages that the index needs in its store.
     fn most_pages(&self, value_bytes: usize) -> u64 {
         let keys = self.workload.most_keys();
         let pair = self.most_bytes("key_bytes", 8) + self.most_bytes("record_bytes", 0);
-        // Half full pages, and the same again for collection.
+        // Half-full pages, and as many again for garbage collection.
         let bytes = keys * (pair + value_bytes as u64) * 4;
         let full = bytes.div_ceil(self.place.page_bytes() as u64);
         // With some settings, pages hold less than half of their capacity.
@@ -530,7 +534,7 @@ mod tests {
         // Existing contents are not touched.
         std::fs::write(&path, "mine").expect("a file");
         let refused = bench.run(&|_, _| {}).unwrap_err().to_string();
-        assert!(refused.contains("holds something already"), "{refused}");
+        assert!(refused.contains("is not empty"), "{refused}");
         assert_eq!(std::fs::read(&path).expect("it is kept"), b"mine");
         std::fs::remove_file(&path).expect("the file");
     }

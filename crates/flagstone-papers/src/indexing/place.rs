@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// The storage of an index.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Place {
-    /// The simulated device, under a commit protocol.
+    /// A simulated device, under a commit protocol.
     Sim {
         /// The device. Only as many of its blocks as needed are simulated.
         device: Box<DeviceSpec>,
@@ -22,7 +22,7 @@ pub enum Place {
         /// Its variant.
         options: Options,
     },
-    /// Pages in memory, which take no time.
+    /// Pages in memory, without latency.
     Mem {
         /// Bytes of a page.
         page_bytes: usize,
@@ -30,7 +30,7 @@ pub enum Place {
     /// A file that does not exist yet, or a block device with zeros at both ends. Time is
     /// wall-clock time of its requests.
     File {
-        /// Where it is.
+        /// The path.
         path: PathBuf,
         /// Page size, and how the file is used.
         options: FileOptions,
@@ -43,7 +43,7 @@ const LEAST_BLOCKS: u64 = 128;
 const LEAST_IN_ALL: u64 = 1024;
 
 impl Place {
-    /// Its name in results.
+    /// The name of the storage in results.
     pub fn name(&self) -> &'static str {
         match self {
             Place::Sim { .. } => "sim",
@@ -78,7 +78,8 @@ impl Place {
         }
     }
 
-    /// Length of the file before a run, if it is one and exists.
+    /// Length of the file before a run; `None` if the storage is no file or the file does not
+    /// exist.
     pub(super) fn found(&self) -> Option<u64> {
         match self {
             Place::File { path, .. } => std::fs::metadata(path).ok().map(|meta| meta.len()),
@@ -92,7 +93,7 @@ impl Place {
         let Place::File { path, .. } = self else {
             return;
         };
-        // Best effort: report the run's error, not one from here.
+        // Best effort: the run's error is reported, not one from here.
         let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
         let _ = match before {
             _ if !is_file => Ok(()),
@@ -102,7 +103,7 @@ impl Place {
         };
     }
 
-    /// A blank store with room for `pages` pages, or as many as the device has.
+    /// A blank store with space for `pages` pages, or for as many as the device has.
     ///
     /// # Errors
     /// The protocol does not run on the device, or the file is unusable or has contents.
@@ -119,11 +120,11 @@ impl Place {
                 match blank.map_err(|error| format!("{}: {error}", path.display()))? {
                     true => Ok(Box::new(store)),
                     false if path.is_file() => Err(format!(
-                        "{} holds something already: remove it, or name another file",
+                        "{} is not empty: remove it, or give another path",
                         path.display()
                     )),
                     false => Err(format!(
-                        "{} holds something already: if that can go, clear its first and last MiB \
+                        "{} is not empty: if its data can be lost, clear its first and last MiB \
                          with dd or blkdiscard",
                         path.display()
                     )),
@@ -136,7 +137,8 @@ impl Place {
             } => {
                 let spec = fitted(device, pages);
                 let kept = protocol.info().format.spare_bytes(&spec.config);
-                // No run of an index on this device has a power cut.
+                // No run of an index on this device has a power cut, so the chip may drop contents
+                // that are not needed any more.
                 let chip = Box::new(spec.chip(kept).with_forgetting());
                 let device = Device::open(chip, *protocol, spec.config, options, Nanos::ZERO);
                 let device = device.map_err(|error| error.to_string())?;
@@ -150,8 +152,8 @@ impl Place {
 /// partition tables keep their signatures there, often not in the first page.
 const ENDS: u64 = 1 << 20;
 
-/// Whether writing to a file or block device loses nothing. A file is blank if it is empty; a
-/// device never has length 0.
+/// Whether a file or block device can be overwritten without losing data. A file is blank if it is
+/// empty; a device never has length 0.
 fn is_blank(path: &Path) -> io::Result<bool> {
     let mut file = File::open(path)?;
     if file.metadata()?.is_file() {
@@ -209,7 +211,7 @@ mod tests {
         std::fs::write(&path, [0; 4096]).expect("a file");
         let refused = open().unwrap_err();
         std::fs::remove_file(&path).expect("the file");
-        assert!(refused.contains("holds something already"), "{refused}");
+        assert!(refused.contains("is not empty"), "{refused}");
     }
 
     /// The places of signatures of ext4, MD, btrfs and the second partition table.

@@ -22,7 +22,7 @@ pub struct Window {
     pub coarse_reads: u64,
     /// Requests that wrote several pages in parallel.
     pub coarse_writes: u64,
-    /// Pages written by those.
+    /// Pages written by coarse writes.
     pub coarse_pages: u64,
     /// Virtual time.
     pub virtual_ns: u64,

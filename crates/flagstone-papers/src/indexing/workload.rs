@@ -24,9 +24,9 @@ pub struct Mix {
     pub search: f64,
     /// A search of a missing key.
     pub miss: f64,
-    /// A range of up to a hundred keys.
+    /// A scan of up to a hundred keys.
     pub scan: f64,
-    /// A search, then a new value.
+    /// A search, then an update, of the same key.
     pub modify: f64,
 }
 
@@ -35,7 +35,7 @@ pub struct Mix {
 pub enum KeyChoice {
     /// Uniform.
     Uniform,
-    /// `Hot(0.8)`: 80 % of the accesses go to 20 % of the places, and so on inside these: Zipf's
+    /// `Hot(0.8)`: 80 % of the accesses go to 20 % of the places, and so on within these: Zipf's
     /// law with one exponent (Knuth's 80-20 rule). A place is where an index stores a key: hot keys
     /// are adjacent, in key order for a tree, in bucket order for a hash index, whose hot buckets
     /// may be scattered (see [`KeyWorkload::scattered`]).
@@ -109,35 +109,34 @@ pub struct KeyWorkload {
     pub scattered: bool,
 }
 
-/// What a workload may be told besides its name. The fields are keys of experiment files, and the
-/// command fills in every one of them.
+/// Parameters of a workload. The fields are keys of experiment files, and `flagstone index bench`
+/// has an option for each.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchOptions {
-    /// Keys at the end of a trace that inserts, else those that are loaded.
+    /// Keys at the end of a trace that inserts; otherwise the number of loaded keys.
     pub records: u64,
     /// Operations of a window [default: the workload's].
     pub operations: Option<u64>,
-    /// Shares of searches, a window each (trace D, E).
+    /// Shares of searches, one window for each (trace D, E).
     #[serde(default)]
     pub search_shares: Vec<f64>,
-    /// Localities, a window each (trace C), or the one (trace E, F, H): 0.8 is "80-20".
+    /// Localities, one window for each (trace C), or a single one (trace E, F, H): 0.8 is "80-20".
     #[serde(default)]
     pub localities: Vec<f64>,
-    /// Sizes as shares of `records`, a window each (trace A, B, F, G).
+    /// Sizes as shares of `records`, one window for each (trace A, B, F, G).
     #[serde(default)]
     pub sizes: Vec<f64>,
-    /// Keys [default: the workload's].
+    /// Kind of keys [default: the workload's].
     pub keys: Option<KeyKind>,
-    /// Whether the hot buckets of a hash index lie anywhere (trace C, E).
+    /// Whether the hot buckets of a hash index are scattered (trace C, E).
     #[serde(default)]
     pub scattered: bool,
-    /// Operations before the first window, like its [default: the workload's].
+    /// Unmeasured operations before the first window, with its mix [default: the workload's].
     pub warm_up: Option<u64>,
-    /// In which order keys are loaded: `appearance`, `keys` or `packed`.
+    /// The order in which keys are loaded: `appearance`, `keys` or `packed`.
     #[serde(default, with = "flagstone_lab::names")]
     pub load_order: LoadOrder,
-    /// Whether what waits in the index's memory at the end of the last window is brought to its
-    /// pages, and counts.
+    /// Whether the index is flushed at the end of the last window, and the flush is measured.
     #[serde(default)]
     pub flush: bool,
 }
@@ -165,7 +164,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("C", "trace C: searches of growing locality"),
     (
         "D",
-        "trace D: searches and updates at any place, a window for each share of searches",
+        "trace D: uniform searches and updates, one window per share of searches",
     ),
     ("E", "trace E: the same with 80-20 locality"),
     (
@@ -174,7 +173,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ),
     (
         "G",
-        "trace G: insertions through one split cycle, for the memory that they take",
+        "trace G: insertions through one split cycle, to measure their memory",
     ),
     ("H", "trace H: half searches, half updates"),
     ("ycsb-a", "YCSB: half reads, half updates, Zipf"),
@@ -183,7 +182,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("ycsb-d", "YCSB: 95 % reads of the latest, 5 % insertions"),
     (
         "ycsb-e",
-        "YCSB: 95 % short ranges, 5 % insertions, Zipf; for indexes with an order",
+        "YCSB: 95 % short ranges, 5 % insertions, Zipf; for ordered indexes",
     ),
     (
         "ycsb-f",

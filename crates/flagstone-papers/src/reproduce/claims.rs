@@ -69,7 +69,7 @@ pub enum Published {
     Named(BTreeMap<String, Figure>),
 }
 
-/// What to measure for a claim: one expression, several, or one per published name.
+/// The expressions that a claim compares: one, several, or one per published name.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Measures {
@@ -110,7 +110,8 @@ pub struct Rule {
     pub peak: BTreeMap<String, f64>,
     /// Cross: the first series is below the second before the crossing, and above it afterwards.
     pub cross: Option<[String; 2]>,
-    /// Cross: the two are equal from there on, within the tolerance for comparable series.
+    /// Cross: the two series are equal from the crossing on, within the tolerance for comparable
+    /// series.
     pub converge: bool,
     /// Order: points (`series@x`) that a protocol supports.
     pub present: Vec<Expr>,
@@ -182,15 +183,16 @@ pub struct Claim {
     /// The place in the paper.
     #[serde(rename = "where")]
     pub place: String,
-    /// What is compared.
+    /// The quantity that is compared.
     pub metric: String,
     /// Unit of the published figures.
     pub unit: Option<String>,
-    /// What is measured.
+    /// The comparisons that must hold.
     pub rule: Vec<Rule>,
-    /// Set if a setting of the experiment was chosen by this claim, which proves nothing then: how.
+    /// Set if a setting of the experiment was chosen to match this claim, so that the claim proves
+    /// nothing. Says how it was chosen.
     pub given: Option<String>,
-    /// Why the claim does not hold, in one line.
+    /// Why the claim does not hold, in one sentence.
     pub cause: Option<String>,
     /// The entry of `decides` in the paper's experiments that explains the cause, by its id.
     pub decided_by: Option<String>,
@@ -202,7 +204,7 @@ impl Claim {
         self.id.split('.').next().unwrap_or_default()
     }
 
-    /// The figures of the paper that it rests on.
+    /// The figures of the paper that the claim is about.
     pub fn figures(&self) -> Vec<&str> {
         let mut figures: Vec<&str> = self.rule.iter().map(|rule| rule.figure.as_str()).collect();
         figures.sort_unstable();
@@ -230,7 +232,7 @@ impl Claim {
         }
     }
 
-    /// Checks the claim for inconsistencies.
+    /// Checks that the claim is consistent.
     fn check(&self) -> Result<(), String> {
         let fail = |what: &str| Err(format!("claim {}: {what}", self.id));
         if self.rule.is_empty() {
@@ -365,7 +367,7 @@ impl Tolerances {
         toml::from_str(include_str!("../../claims/tolerances.toml")).expect("a shipped file")
     }
 
-    /// The reason for the tolerance of a kind.
+    /// The reason for the tolerance of a kind of claims.
     pub fn reason(&self, kind: ClaimKind) -> &str {
         match kind {
             ClaimKind::Ratio => &self.ratio.reason,

@@ -1,9 +1,9 @@
-//! Counts of verdicts. Claims that measurements cannot prove are counted apart.
+//! Counts of verdicts. Claims that measurements cannot prove are counted separately.
 
 use super::verdict::Verdict;
 use std::collections::BTreeMap;
 
-/// What the verdict on a claim rests on. Only measurements prove something.
+/// The basis of the verdict on a claim. Only measurements prove something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Basis {
     /// Measurements.
@@ -25,12 +25,12 @@ impl Basis {
     }
 }
 
-/// The number of verdicts of each kind, of some claims.
+/// The number of verdicts of each kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Those of measured claims.
+    /// Verdicts on measured claims.
     pub measured: BTreeMap<Verdict, usize>,
-    /// Those of the others, by basis.
+    /// Verdicts on other claims, by basis.
     pub apart: BTreeMap<(Basis, Verdict), usize>,
 }
 
@@ -57,7 +57,7 @@ impl Counts {
         self.measured.get(&verdict).copied().unwrap_or(0)
     }
 
-    /// The claims that are counted apart, as text: `4 formula: holds`.
+    /// The separately counted claims, as text: `4 formula: holds`.
     pub fn apart(&self) -> Vec<String> {
         let apart = self.apart.iter();
         let words =

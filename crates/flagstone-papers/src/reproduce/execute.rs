@@ -140,7 +140,7 @@ pub(crate) fn kept(run: &Run, folder: &Path) -> Option<Outcome> {
 }
 
 fn unwritten(error: OutputError) -> String {
-    format!("{error}; results are kept there, name a folder that can be written, with room")
+    format!("{error}; results are kept there: use a writable folder with free space")
 }
 
 /// Results of `reproduce` in a folder. A result of another run is replaced.

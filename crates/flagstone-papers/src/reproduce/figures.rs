@@ -37,19 +37,19 @@ impl Mode {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// Key of the paper, the first part of its claims' ids.
+    /// Key of the paper: the first part of its claims' ids.
     pub paper: String,
-    /// What it is called in tables; nothing for its key.
+    /// The paper's name in tables; empty to use the key.
     #[serde(default)]
     pub name: String,
     /// Its title.
     pub title: String,
     /// Authors, venue and year.
     pub cite: String,
-    /// What the paper leaves open and this file decides, one sentence each.
+    /// Decisions of this file that the paper leaves open, one sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// What decides the verdicts on its claims.
+    /// The choices that decide the verdicts on the paper's claims.
     #[serde(default)]
     pub decides: Vec<Decides>,
     /// Common settings of all runs.
@@ -155,7 +155,7 @@ pub struct Axis {
     pub label: String,
     /// The key that gets the values; dots lead into tables.
     pub key: Option<String>,
-    /// The values.
+    /// The values of the key.
     pub values: Vec<Value>,
     /// Named points.
     pub points: Vec<Named>,
@@ -362,9 +362,9 @@ pub struct ParseError {
     pub why: String,
     /// A suggested correction.
     pub help: Option<String>,
-    /// Byte range in the text.
+    /// Byte range of the error in the text.
     pub at: Option<Range<usize>>,
-    /// The same as line and column, from 1.
+    /// The start of `at` as line and column, from 1.
     place: Option<(usize, usize)>,
 }
 

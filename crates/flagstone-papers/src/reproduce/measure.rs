@@ -59,7 +59,8 @@ impl Term {
         }
     }
 
-    /// Whether this refers to the point with this name; a whole series refers to all of its points.
+    /// Whether the term refers to the point called `name`; a whole series refers to all of its
+    /// points.
     pub(super) fn is_at(&self, name: &str) -> bool {
         let Some(at) = &self.at else { return true };
         let wanted: Option<f64> = at.parse().ok();
@@ -71,7 +72,7 @@ impl Expr {
     /// Parses an expression.
     ///
     /// # Errors
-    /// Says what is not one.
+    /// Names the part that is not a valid expression.
     pub fn parse(text: &str) -> Result<Expr, String> {
         if let Ok(number) = text.trim().parse() {
             return Ok(Expr::Number(number));
@@ -101,7 +102,7 @@ impl Expr {
         }
     }
 
-    /// The terms in it.
+    /// The terms of the expression.
     pub fn terms(&self) -> Vec<Term> {
         match self {
             Expr::Term(term) | Expr::Peak(term) => vec![term.clone()],
@@ -202,7 +203,7 @@ impl Data {
         }
     }
 
-    /// The fewest events on which a value of these terms rests.
+    /// The smallest number of events that a value of these terms counts or averages.
     pub fn events(&self, terms: &[Term]) -> Option<f64> {
         let of = |term: &Term| {
             let points = self.points(&term.series).unwrap_or_default().iter();

@@ -85,13 +85,13 @@ pub struct Measured {
 pub struct Judged {
     /// The claim.
     pub claim: Claim,
-    /// What the judgement rests on.
+    /// The basis of the judgement.
     pub basis: Basis,
     /// The judgement.
     pub judgement: Judgement,
     /// The verdict under each seed.
     pub seeds: Vec<Verdict>,
-    /// Wall-clock time of the runs on which it is based.
+    /// Wall-clock time of the runs that the judgement uses.
     pub seconds: f64,
 }
 

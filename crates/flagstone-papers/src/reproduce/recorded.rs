@@ -1,5 +1,5 @@
-//! The verdicts of a complete reproduction, as data shipped with the program:
-//! `claims/verdicts.toml`. The table of docs/reproduction.md is made of them.
+//! The verdicts of a complete reproduction, as data included in the program:
+//! `claims/verdicts.toml`. The table in docs/reproduction.md is generated from them.
 
 use super::figures::ParseError;
 use super::verdict::Verdict;
@@ -29,7 +29,7 @@ pub struct Recorded {
 struct OfPaper {
     size: String,
     seeds: usize,
-    /// By the claim's id without the paper.
+    /// Verdicts by claim id without the paper.
     verdict: BTreeMap<String, Verdict>,
 }
 
@@ -45,12 +45,12 @@ impl Recorded {
     /// Parses a file.
     ///
     /// # Errors
-    /// Line and reason.
+    /// The line, and what is wrong there.
     pub fn parse(text: &str) -> Result<Recorded, ParseError> {
         toml::from_str(text).map_err(|error| ParseError::of_toml(text, &error))
     }
 
-    /// The file.
+    /// The contents of the file.
     ///
     /// # Panics
     /// Never: verdicts are plain data.
@@ -75,11 +75,11 @@ impl Recorded {
         ids.collect()
     }
 
-    /// Puts verdicts in the place of those of the same claims. Claims that are not in the catalogue
-    /// are dropped.
+    /// Replaces the verdicts on the claims of `results`. Drops claims that are not in the
+    /// catalogue.
     ///
     /// # Errors
-    /// Verdicts of a paper that stay were measured with another size, or with other seeds.
+    /// The remaining verdicts on a paper were measured with another size, or with other seeds.
     pub fn merge(&mut self, catalogue: &Catalogue, results: &Results) -> Result<(), String> {
         for judged in &results.claims {
             let (paper, rest) = judged.claim.id.split_once('.').unwrap_or_default();

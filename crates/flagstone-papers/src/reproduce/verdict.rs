@@ -474,7 +474,7 @@ impl Judge<'_> {
         }
     }
 
-    /// A maximum at a point holds; at a neighbouring point the direction holds.
+    /// A maximum at the published point holds; at a neighbouring point the direction holds.
     fn peak(&self, points: &[(f64, f64)], peak: f64) -> Verdict {
         let best = (0..points.len()).max_by(|&a, &b| points[a].1.total_cmp(&points[b].1));
         let wanted = points.iter().position(|(x, _)| *x == peak);

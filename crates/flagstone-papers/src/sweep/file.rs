@@ -131,14 +131,14 @@ impl Axis {
         Some((self.from?, self.to?))
     }
 
-    /// Uses the key as name if there is no name.
+    /// Uses the key as name if the axis has no name.
     pub(crate) fn name_by_key(&mut self) {
         if self.name.is_empty() {
             self.name.clone_from(&self.key);
         }
     }
 
-    /// Describes what is wrong with the axis.
+    /// Describes an error in the axis; `None` if there is none.
     pub(crate) fn wrong(&self) -> Option<String> {
         let given = [
             !self.values.is_empty(),
@@ -153,13 +153,13 @@ impl Axis {
         }
         if !given[1] {
             let stray = self.steps.is_some() || self.log || self.whole;
-            return stray.then(|| "`steps`, `log` and `whole` are of a range".into());
+            return stray.then(|| "`steps`, `log` and `whole` apply only to a range".into());
         }
         let Some((from, to)) = self.range() else {
             return Some("a range has `from` and `to`".into());
         };
         if !(from.is_finite() && to.is_finite() && from < to) {
-            return Some(format!("a range from {from} to {to} goes nowhere"));
+            return Some(format!("a range from {from} to {to} is empty"));
         }
         if self.log && from <= 0.0 {
             return Some("a range by factors begins above 0".into());
@@ -169,13 +169,13 @@ impl Axis {
         }
         match self.steps {
             Some(steps) if !(2..=10_000).contains(&steps) => {
-                Some(format!("a range has 2 to 10000 steps, and not {steps}"))
+                Some(format!("a range must have 2 to 10000 steps, not {steps}"))
             }
             _ => None,
         }
     }
 
-    /// Its values, or the ends of its range, as text.
+    /// The values of the axis, or the ends of its range, as text.
     pub fn bounds(&self) -> String {
         match self.range() {
             Some((from, to)) => format!("{from} to {to}"),
@@ -260,7 +260,7 @@ impl Sweep {
     /// Parses the file of a sweep, and checks every task.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// Describes the error and its place.
     pub fn parse(text: &str) -> Result<Sweep, ParseError> {
         let file: File = toml::from_str(text).map_err(|error| ParseError::of_toml(text, &error))?;
         let wrong =
@@ -300,10 +300,10 @@ impl Sweep {
         Ok(sweep)
     }
 
-    /// The axis with this name.
+    /// The axis called `name`.
     ///
     /// # Errors
-    /// There is none, with a similar name.
+    /// There is no such axis; suggests a similar name.
     pub fn axis(&self, name: &str) -> Result<&Axis, String> {
         let names: Vec<&str> = self.axes.iter().map(|axis| axis.name.as_str()).collect();
         let found = self.axes.iter().find(|axis| axis.name == name);
@@ -313,7 +313,7 @@ impl Sweep {
     /// The name of the competitors' axis.
     ///
     /// # Errors
-    /// There is none.
+    /// The sweep has no such axis.
     pub fn contenders(&self, map: &MapSpec) -> Result<&str, String> {
         if let Some(name) = &map.of {
             return Ok(&self.axis(name)?.name);
@@ -344,7 +344,7 @@ impl Sweep {
         }
         if !(0.0..1.0).contains(&map.margin) {
             return Err(format!(
-                "a margin of {} is no share of the first",
+                "the margin must be a share of the first, not {}",
                 map.margin
             ));
         }
@@ -376,7 +376,7 @@ fn tasks(
         }
         Some(spec) if spec.points == 0 || spec.points > SAMPLE_MAX => {
             let why = format!(
-                "a sample has 1 to {SAMPLE_MAX} points, and not {}",
+                "a sample must have 1 to {SAMPLE_MAX} points, not {}",
                 spec.points
             );
             return Err(fail(why));

@@ -43,13 +43,13 @@ pub struct Kept {
 /// Why a result file is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum KeptError {
-    /// It is not a result.
+    /// The file is not a complete result.
     #[error("it is torn, or no result of a sweep: {0}")]
     Torn(String),
-    /// It is a result, but was modified.
-    #[error("it was changed after it was written: its checksum does not fit")]
+    /// The file is a result, but was modified.
+    #[error("it was changed after it was written: its checksum is wrong")]
     Changed,
-    /// It belongs to another task.
+    /// The file belongs to another task.
     #[error("it is the result of another task, {0}")]
     Foreign(String),
 }
@@ -90,7 +90,7 @@ impl Kept {
     /// Parses the result file of a run.
     ///
     /// # Errors
-    /// The file is not what was written for this run.
+    /// The file is not the one that was written for this run.
     pub fn read(bytes: &[u8], run: &Run) -> Result<Kept, KeptError> {
         let kept: Result<Kept, _> = serde_json::from_slice(bytes);
         let kept = kept.map_err(|error| KeptError::Torn(error.to_string()))?;
@@ -150,7 +150,7 @@ impl Keeping for Folder {
         let kept = Kept::new(run, outcome.clone());
         let written = output.and_then(|output| output.write(&kept.bytes()));
         written.map_err(|error| {
-            format!("{error}; results are kept there, name a folder that can be written, with room")
+            format!("{error}; results are kept there: use a writable folder with free space")
         })
     }
 }

@@ -15,7 +15,7 @@ use toml::Value;
 /// Number of parts of a sampled axis, if its file does not set `steps`.
 const PARTS: u32 = 5;
 
-/// Whether higher or lower figures are better.
+/// Whether higher or lower figures win.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -150,7 +150,7 @@ fn cell(spec: &MapSpec, names: &[String], places: &BTreeMap<String, Place>) -> M
     }
 }
 
-/// The first one of a place, and those that tie with it.
+/// The index of the best competitor of a place, and those that tie with it.
 fn winners(spec: &MapSpec, place: &Place) -> Vec<usize> {
     let mean = |figures: &[f64]| figures.iter().sum::<f64>() / figures.len() as f64;
     let mut order: Vec<(usize, f64)> = place

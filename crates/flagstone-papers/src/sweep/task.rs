@@ -23,16 +23,16 @@ pub struct Task {
 /// Why something is not a valid task.
 #[derive(Debug, Error)]
 pub enum TaskError {
-    /// It is not JSON, or not in a task's format.
-    #[error("this is no task: {0}")]
+    /// The text is not JSON, or not in a task's format.
+    #[error("not a task: {0}")]
     Form(#[from] serde_json::Error),
-    /// Its settings are invalid.
-    #[error("the settings of the task cannot be run: {0}")]
+    /// The settings are invalid.
+    #[error("invalid settings of the task: {0}")]
     Settings(#[from] RunError),
     /// The hash is from another program, or one that reads another trace.
     #[error(
-        "the task is called {named} and would be {own} here: another version of the program made \
-         it, or another trace; make the list of tasks anew"
+        "the task is called {named}, but is {own} here: another version of the program or another \
+         trace made it; create the list of tasks again"
     )]
     Foreign {
         /// The given name.
@@ -116,7 +116,7 @@ impl Task {
             .map_or(String::new(), crate::reproduce::word)
     }
 
-    /// Describes its place in the sweep.
+    /// Describes the task's place in the sweep.
     pub fn place(&self) -> String {
         let each = self.at.iter();
         let each = each.map(|(name, value)| format!("{name} {}", crate::reproduce::word(value)));

@@ -206,7 +206,7 @@ fn what_is_wrong_with_a_file_is_said_with_its_line() {
         ),
         ("\"cfc\"", "\"cfcc\"", 13, "did you mean `cfc`"),
         ("zipf:0.9", "zip:0.9", 5, "unknown workload"),
-        ("to = 16", "to = 1", 18, "goes nowhere"),
+        ("to = 16", "to = 1", 18, "is empty"),
         ("to = 16", "", 18, "`from` and `to`"),
         ("\ny = \"abort_ratio\"", "\ny = \"abort\"", 25, "no axis"),
         (

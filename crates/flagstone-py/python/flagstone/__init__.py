@@ -1,5 +1,5 @@
-"""Transactional storage on flash: stores, SQLite on them, comparisons of commit protocols, power-cut
-campaigns, the papers' figures, traces.
+"""Transactional storage on flash: stores, SQLite databases in stores, comparisons of commit
+protocols, power-cut campaigns, reproduction of papers, traces.
 
 >>> import flagstone
 >>> [run] = flagstone.compare(protocols="seal", workload="uniform", requests=800, fill=0.1)

@@ -1,5 +1,5 @@
-"""Runs commands of the program `flagstone` in this process, for the modules with the functions that
-users call: keywords become options, results become records, notes become warnings."""
+"""Runs commands of the program `flagstone` in this process, for the public functions of other
+modules. Keyword arguments become options, results become records, notes become warnings."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from . import _native
 from .errors import Error
 from .records import Records
 
-#: Called with what is done, of how much (or None), and a word for it.
+#: Called with the amount of work done, the total amount (or None), and a word for the work.
 Progress = Callable[[int, "int | None", str], None]
 
 
 class Note(UserWarning):
-    """What a function has to say beside its result: what it left out, for example."""
+    """A note in addition to a result, for example on what was left out."""
 
 
 def run(
     command: str, options: Mapping[str, Any], names: Iterable[Any] = (), progress: bool | Progress | None = None
 ) -> tuple[bool, Records]:
-    """Runs a command with --json. Gives whether its verdict is good, and its records."""
+    """Runs a command with --json. Returns whether its verdict is good, and its records."""
     good, text = say([*command.split(), *_arguments(options), "--json", "--", *map(_text, names)], progress)
     return good, Records(json.loads(line) for line in text.splitlines())
 
@@ -34,7 +34,7 @@ def run(
 def say(
     arguments: list[str], progress: bool | Progress | None = None, *, notes_are_warnings: bool = True
 ) -> tuple[bool, str]:
-    """Runs a command. Gives whether its verdict is good, and what it prints."""
+    """Runs a command. Returns whether its verdict is good, and its output."""
     with _Bar(progress) as bar:
         try:
             good, text, notes = _native.command(arguments, bar)
@@ -46,7 +46,7 @@ def say(
 
 
 def _arguments(options: Mapping[str, Any]) -> list[str]:
-    """Options as the program takes them; what is None or False is left out."""
+    """Command-line options. Values that are None or False are left out."""
     arguments: list[str] = []
     for name, value in options.items():
         option = f"--{name.strip('_').replace('_', '-')}"
@@ -73,11 +73,11 @@ def _text(value: Any) -> str:
 
 
 def _in_python(text: str) -> str:
-    """A message that names options, for readers who gave keywords."""
+    """A message with keyword names in place of command-line options."""
     text = re.sub(r"\n*For more information, try '--help'\.\s*$", "", text)
     text = re.sub(r"--set(?=[ :])", "settings:", text)
     return re.sub(
-        # A line for the shell stays one.
+        # Does not change complete shell commands.
         r"`flagstone [^`]*`|'?--([a-z][a-z-]*)(?: <[^>]*>)?'?",
         lambda match: f"`{match[1].replace('-', '_')}`" if match[1] else match[0],
         text,
@@ -85,7 +85,7 @@ def _in_python(text: str) -> str:
 
 
 class _Bar:
-    """Progress as the caller wants it: a function of theirs, or tqdm where it is installed."""
+    """Reports progress to a function of the caller, or to tqdm if it is installed."""
 
     def __init__(self, progress: bool | Progress | None) -> None:
         self._call = progress if callable(progress) else None

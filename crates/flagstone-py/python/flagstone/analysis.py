@@ -1,10 +1,9 @@
 """The program's commands as functions: compare protocols, cut the power under them, reproduce the
 papers' figures, measure indexes. Each returns :class:`~flagstone.Records`.
 
-A keyword is an option of the command of the same name, and has its default there
-(`docs/compare.md`, `flagstone compare --help`). Where the program takes several values separated by
-commas, a list will do. All functions release the lock of the interpreter while they work, show
-progress and stop at Ctrl-C.
+A keyword argument is the command-line option of the same name and has the same default
+(`docs/compare.md`, `flagstone compare --help`). Where an option takes values separated by commas, a
+list is accepted. All functions release the GIL while they work, show progress, and stop at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -55,16 +54,16 @@ def compare(
     latencies: Path | None = None,
     progress: bool | Progress | None = None,
 ) -> Records:
-    """Replays transactions on commit protocols in virtual time; a record is one run.
+    """Replays transactions on commit protocols in virtual time. A record is one run.
 
-    The transactions are those of a trace, or generated (`workload="uniform"`, `"zipf:0.9"`).
-    Without either it is the trace that is shipped. With `stack` databases
-    are compared that stand on the protocols, with `over` each point of a grid of settings. Equal
-    arguments give equal records, on every machine and for any number of threads.
+    The transactions come from a trace, or are generated (`workload="uniform"`, `"zipf:0.9"`). The
+    default is the shipped trace. `stack` compares databases on top of the protocols instead, and
+    `over` compares at each point of a grid of settings. Equal arguments give equal records, on every
+    machine and for any number of threads.
 
-    `settings` are those that protocols declare: `{"zone_blocks": 64}` for all that have it,
-    `{"lighttx.zone_blocks": 64}` for one. `html` is a file for a page that draws the comparison,
-    and `latencies` one for the times of each transaction, in Parquet.
+    `settings` are settings of protocols: `{"zone_blocks": 64}` for all protocols that have it,
+    `{"lighttx.zone_blocks": 64}` for one. `html` is the path of a page with charts of the comparison.
+    `latencies` is the path of a Parquet file with the times of each transaction.
 
     >>> import flagstone
     >>> runs = flagstone.compare(
@@ -97,20 +96,20 @@ def campaign(
     unusual: bool = False,
     progress: bool | Progress | None = None,
 ) -> Records:
-    """Cuts the power under protocols, databases or indexes at any flash operation, and checks what
-    recovery brings back: `flagstone break`. A record is the campaign of one subject.
+    """Cuts the power under protocols, databases or indexes at any flash operation, and checks the
+    recovered state (`flagstone break`). A record is the campaign of one subject.
 
-    What was violated is in the records and no exception: `violations` counts, and each of the first
-    has its run id, which `flagstone replay` tells as a story. `device` is a preset or a file, for
-    devices like that one. `unusual` gives databases settings that few use, and
-    indexes stores that their keys fill.
+    Violations are returned in the records, not raised: `violations` is their number, and the first
+    ones are listed with their run ids, which `flagstone replay` explains. `device` is a preset or a
+    file; the simulated devices are like that one. `unusual` uses rare settings for databases, and
+    nearly full stores for indexes.
 
     >>> import flagstone
     >>> [record] = flagstone.campaign("scc", cuts=200)
     >>> record["cuts"], record["violations"]
     (200, 0)
 
-    The flash lies here, and the campaign has to find out:
+    Control: the flash ignores syncs, and the campaign must detect it:
 
     >>> [record] = flagstone.campaign("scc", cuts=2000, sabotage="sync-ignored")
     >>> record["violations"] > 0
@@ -134,13 +133,13 @@ def reproduce(
     record: Path | None = None,
     progress: bool | Progress | None = None,
 ) -> Records:
-    """Runs the papers' experiments and holds what comes out against what they publish. A record is a
+    """Runs the papers' experiments and compares the results with the published ones. A record is a
     claim with its verdict.
 
-    `names` are papers (`"lighttx"`), figures (`"lighttx.fig7"`), claims, or all. Results are kept
-    below `out`, and a call that was stopped goes on from there. The report is `out`/index.html.
-    With `seeds` each run is made with so many seeds, and a claim that only some of them have is a
-    tie. `record` is a file of verdicts, in which those on these claims are replaced.
+    `names` are papers (`"lighttx"`), figures (`"lighttx.fig7"`), claims, or `"all"`. Results are kept
+    in the folder `out`, and a call that was stopped continues from them. The report is
+    `out`/index.html. `seeds` is the number of seeds of each run; a claim that holds only for some
+    seeds is a tie. `record` is a file of verdicts in which the verdicts of these claims are replaced.
 
     >>> import flagstone, tempfile
     >>> claims = flagstone.reproduce("sal.fig3.worst", out=tempfile.mkdtemp())
@@ -173,8 +172,8 @@ def index_bench(
     seed: int = 1,
     progress: bool | Progress | None = None,
 ) -> Records:
-    """Loads an index and measures operations on it: pages read and written, virtual time, memory. A
-    record is a window of operations, with the settings of the run.
+    """Loads an index and measures operations on it: pages read and written, virtual time, memory.
+    A record is a window of operations, with the settings of the run.
 
     >>> import flagstone
     >>> [window] = flagstone.index_bench("bptree", workload="ycsb-c", records=5000, operations=2000)
@@ -187,7 +186,7 @@ def index_bench(
 
 
 def protocols() -> Records:
-    """The commit protocols: what they cost and promise, and their settings.
+    """The commit protocols with their costs, guarantees and settings.
 
     >>> import flagstone
     >>> "seal" in [protocol["name"] for protocol in flagstone.protocols()]
@@ -197,7 +196,7 @@ def protocols() -> Records:
 
 
 def indexes() -> Records:
-    """The indexes: what they cost, and their settings.
+    """The indexes with their costs and settings.
 
     >>> import flagstone
     >>> "bptree" in [index["name"] for index in flagstone.indexes()]

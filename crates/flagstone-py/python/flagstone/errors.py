@@ -1,4 +1,4 @@
-"""The exceptions of flagstone: each says what is wrong, where, and what to do.
+"""The exceptions of flagstone. Each message says what is wrong, where, and what to do.
 
 >>> import flagstone
 >>> try:
@@ -10,23 +10,23 @@ there is no protocol `seel`, did you mean `seal`? There are ...
 
 
 class Error(Exception):
-    """Whatever flagstone could not do."""
+    """Base class of all errors of flagstone."""
 
 
 class UsageError(Error, ValueError):
-    """What was asked for is wrong or does not go together: an unknown name, say."""
+    """Invalid arguments, or a combination that is not allowed. An unknown name, for example."""
 
 
 class FailedError(Error, RuntimeError):
-    """It failed on the way: a file that cannot be read, a device that is full."""
+    """The operation failed: a file cannot be read or a device is full, for example."""
 
 
 class StoreError(Error, OSError):
-    """A store refused, or cannot go on: its medium fails, for example."""
+    """A store refused an operation, or failed: its medium fails, for example."""
 
 
 class InUseError(StoreError):
-    """Another process, or another part of this one, has the store open."""
+    """The store is already open, in another process or in this one."""
 
 
 class DamagedError(StoreError):
@@ -34,20 +34,20 @@ class DamagedError(StoreError):
 
 
 class WrongKeyError(StoreError):
-    """The store is encrypted and the key is missing or another one, or it is not encrypted."""
+    """The store is encrypted and the key is missing or wrong, or the store is not encrypted."""
 
 
 class FullError(StoreError):
-    """There is no room, on the medium or within the bound of the store. Nothing has changed."""
+    """No space is left, on the medium or within the size limit of the store. Nothing was changed."""
 
 
 class MissingError(StoreError, FileNotFoundError):
-    """There is no such file or folder."""
+    """The file or folder does not exist."""
 
 
 class SnapshotEndedError(StoreError):
-    """A snapshot has ended, because its room was needed. Take another one."""
+    """The snapshot was ended because its space was needed. Take another one."""
 
 
 class InternalError(Error):
-    """A defect of flagstone. Please report it."""
+    """An internal error of flagstone. Please report it."""

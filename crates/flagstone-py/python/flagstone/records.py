@@ -1,4 +1,4 @@
-"""Records: what the functions of this package return, and what tables of data take."""
+"""Records: the results of the functions of this package, convertible to data frames."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class Records(list[dict[str, Any]]):
-    """A list of dictionaries, one a record; `pandas.DataFrame` and `polars.DataFrame` take it as it
-    is. A field of a record may be a dictionary itself: `flat` makes each of its fields one.
+    """A list of records, which are dictionaries. `pandas.DataFrame` and `polars.DataFrame` accept it
+    directly. A field may be a nested dictionary; `flat` turns nested fields into fields.
 
     >>> from flagstone import Records
     >>> Records([{"protocol": "seal", "response_ns": {"p50": 7, "p99": 9}}]).flat()
@@ -21,11 +21,11 @@ class Records(list[dict[str, Any]]):
     """
 
     def flat(self) -> Records:
-        """The same with the fields of dictionaries as fields of the record: `response_ns.p99`."""
+        """The records with nested fields as fields with dotted names, such as `response_ns.p99`."""
         return Records(dict(_flat("", record)) for record in self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The flat records as a table of pandas, which has to be installed.
+        """The flat records as a pandas DataFrame. Needs pandas.
 
         >>> from flagstone import Records
         >>> Records([{"a": {"b": 1}}, {"a": {"b": 2}}]).to_pandas()["a.b"].sum().item()
@@ -36,7 +36,7 @@ class Records(list[dict[str, Any]]):
         return pandas.DataFrame(list(self.flat()))
 
     def to_polars(self) -> polars.DataFrame:
-        """The flat records as a table of Polars, which has to be installed.
+        """The flat records as a Polars DataFrame. Needs polars.
 
         >>> from flagstone import Records
         >>> Records([{"a": {"b": 1}}, {"a": {"b": 2}}]).to_polars()["a.b"].sum()
@@ -47,7 +47,7 @@ class Records(list[dict[str, Any]]):
         return polars.DataFrame(list(self.flat()), infer_schema_length=None)
 
     def to_arrow(self) -> pyarrow.Table:
-        """The flat records as a table of Arrow; pyarrow has to be installed."""
+        """The flat records as an Arrow table. Needs pyarrow."""
         import pyarrow
 
         flat = self.flat()
@@ -55,7 +55,7 @@ class Records(list[dict[str, Any]]):
         return pyarrow.table({name: [record.get(name) for record in flat] for name in names})
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """For any library that takes Arrow's streams (`polars.DataFrame`, DuckDB and others)."""
+        """Arrow stream of the flat records, for libraries such as Polars and DuckDB."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 

@@ -1,5 +1,5 @@
-"""SQLite on a store, from Python: `sqlite3`, SQLAlchemy, Django and whatever else uses the `sqlite3`
-of this interpreter."""
+"""SQLite databases in stores, from Python: for `sqlite3`, and for SQLAlchemy, Django and other
+libraries that use the `sqlite3` module of this interpreter."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .errors import FailedError
 
 
 def sqlite_extension() -> str:
-    """The path of the library that SQLite loads: the VFS `flagstone`.
+    """The path of the loadable extension of SQLite with the VFS `flagstone`.
 
-    The library is that of this package, so it is for programs that run in a Python. Where this
-    Python's SQLite loads no extensions, :func:`register_sqlite` does without.
+    The extension is a part of this package, so only programs that run in Python can load it. If the
+    SQLite of this Python cannot load extensions, use :func:`register_sqlite`.
 
     >>> import flagstone, sqlite3
     >>> loader = sqlite3.connect(":memory:")
@@ -29,8 +29,8 @@ def sqlite_extension() -> str:
 
 
 def register_sqlite(default: bool = False) -> None:
-    """Registers the VFS with the SQLite of this Python, for all connections from now on. With
-    `default` it becomes the VFS of connections that name none.
+    """Registers the VFS with the SQLite of this Python, for all connections opened later. With
+    `default` it is also the VFS of connections that do not name one.
 
     >>> import flagstone, sqlite3
     >>> flagstone.register_sqlite()
@@ -54,18 +54,18 @@ def register_sqlite(default: bool = False) -> None:
     if add(entry) != 0:
         raise FailedError("SQLite has no memory for another extension")
     try:
-        # The first connection calls the entry point, which registers for all.
+        # The first connection calls the entry point, which registers the VFS for all connections.
         sqlite3.connect(":memory:").close()
     except sqlite3.Error as error:
-        # A library that stays loaded says so with a code that only load_extension knows.
+        # A library that stays loaded returns a code that only load_extension understands.
         if not default:
-            raise FailedError(f"SQLite refuses the VFS: {error}") from error
+            raise FailedError(f"SQLite refused the VFS: {error}") from error
     finally:
         cancel(entry)
 
 
 def _sqlite_of_this_python() -> ctypes.CDLL:
-    """SQLite's functions as the module `sqlite3` of this Python calls them."""
+    """The SQLite library that the module `sqlite3` of this Python uses."""
     spec = importlib.util.find_spec("_sqlite3")
     built_in = spec is None or spec.origin in (None, "built-in")
     return ctypes.CDLL(None if built_in else spec.origin)  # type: ignore[union-attr]

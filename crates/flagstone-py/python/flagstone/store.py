@@ -1,4 +1,4 @@
-"""Stores of tables: bytes by name, in transactions that survive a power cut.
+"""Stores of tables: keys and values of bytes, changed in transactions that survive a power cut.
 
 >>> import flagstone
 >>> with flagstone.open("shop.flag") as store:
@@ -29,15 +29,15 @@ Pair = tuple[bytes, bytes]
 T = TypeVar("T")
 V = TypeVar("V", bound="TableView", covariant=True)
 
-#: Pairs that are read at once.
+#: Number of pairs per read.
 _PART = 256
 
-#: Pairs that are inserted at once.
+#: Number of pairs per insertion.
 _INSERTED = 4096
 
 _MISSING: Any = object()
 
-#: What a key may be.
+#: Types of a key.
 _BYTES = (bytes, bytearray, memoryview)
 
 
@@ -53,18 +53,18 @@ def open(
     key_file: str | os.PathLike[str] | None = None,
     passphrase: str | None = None,
 ) -> Store:
-    """Opens a store in a file or on a block device, and makes one where there is none.
+    """Opens a store in a file or on a block device, or creates one.
 
-    A store is made in a file that is missing or empty. Anything else that is no store is refused and
-    stays as it is, unless `create` is `"force"`: then it is lost, and a store takes its place. A
-    block device is never empty, so it needs that word.
+    A store is created if the file is missing or empty. Any other file that is not a store is refused
+    and not changed, unless `create` is `"force"`: then its contents are overwritten by a new store. A
+    block device is never empty, so creating a store on it needs `"force"`.
 
-    `protocol` is the commit protocol of a new store (`"seal"`), and `space` how much room it takes,
-    as a multiple of what it holds, before old versions are collected (1.5). `cache` is the bytes of
-    memory for pages (64 MiB).
+    `protocol` is the commit protocol of a new store (default `"seal"`). `space` limits the size of
+    the store, as a multiple of its data: at that size garbage collection frees old versions (default
+    1.5). `cache` is the size of the page cache in bytes (default 64 MiB).
 
-    A new store is encrypted if it is given a key: 32 bytes (or 64 hexadecimal digits) as `key` or in
-    `key_file`, or a `passphrase`. From then on only that key opens it.
+    If a key is given, a new store is encrypted with it: 32 bytes (or 64 hexadecimal digits) as `key`
+    or in `key_file`, or a `passphrase`. Opening the store later needs the same key.
 
     >>> import flagstone
     >>> flagstone.open("nothing.flag", create=False)
@@ -106,8 +106,8 @@ def rekey(
     new_key_file: str | os.PathLike[str] | None = None,
     new_passphrase: str | None = None,
 ) -> None:
-    """Changes the key of an encrypted store that nobody has open. No data is written anew, so the
-    old key still opens copies that were made before.
+    """Changes the key of an encrypted store, which must not be open anywhere. Data is not rewritten,
+    so the old key still opens earlier copies of the store.
 
     >>> import flagstone
     >>> flagstone.open("rekeyed.flag", key=b"1" * 32).close()
@@ -124,7 +124,7 @@ def _key(key: bytes | None, file: str | os.PathLike[str] | None) -> bytes | None
         raise UsageError("a store has one key: give the key or its file")
     try:
         with builtins.open(file, "rb") as opened:
-            # A key is short: what is longer is none, and not read as a whole.
+            # A key is short. A longer file is not a key, and need not be read completely.
             return opened.read(4096)
     except OSError as error:
         raise UsageError(f"{os.fspath(file)}: {error.strerror}") from error
@@ -133,14 +133,14 @@ def _key(key: bytes | None, file: str | os.PathLike[str] | None) -> bytes | None
 def _key_of_pair(pair: Pair) -> bytes:
     key = pair[0]
     if not isinstance(key, _BYTES):
-        raise TypeError(f"a key is bytes, and not {type(key).__name__}")
+        raise TypeError(f"a key must be bytes, not {type(key).__name__}")
     return bytes(key)
 
 
 class _Tables(Mapping[str, V]):
-    """Tables by name, to be read."""
+    """Read access to tables by name."""
 
-    # Writes through this object: an iteration looks again at what comes next when there was one.
+    # Number of writes through this object. After a write, an iteration reads its next pairs again.
     _changes = 0
 
     def _reader(self) -> AbstractContextManager[_native.ReadTx | _native.WriteTx]:
@@ -151,7 +151,7 @@ class _Tables(Mapping[str, V]):
     @overload
     def get(self, name: str, default: V | T, /) -> V | T: ...
     def get(self, name: str, default: Any = None, /) -> Any:
-        """The table of a name, or `default` if there is none."""
+        """The table called `name`, or `default` if it does not exist."""
         return self[name] if name in self else default
 
     def __contains__(self, name: object) -> bool:
@@ -167,13 +167,13 @@ class _Tables(Mapping[str, V]):
         return len(self.kinds())
 
     def kinds(self) -> dict[str, str]:
-        """The kind of each table, `"ordered"` or `"hashed"`, by its name."""
+        """The kind of each table by its name: `"ordered"` or `"hashed"`."""
         with self._reader() as reader:
             return dict(reader.tables())
 
 
 class TableView(Mapping[bytes, bytes]):
-    """A table to read, as a mapping. A table that there is not is empty.
+    """Read access to a table, as a mapping. A missing table reads as empty.
 
     >>> import flagstone
     >>> with flagstone.open("view.flag") as store:
@@ -192,7 +192,7 @@ class TableView(Mapping[bytes, bytes]):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the table."""
         return self._name
 
     def __getitem__(self, key: bytes) -> bytes:
@@ -207,13 +207,13 @@ class TableView(Mapping[bytes, bytes]):
     @overload
     def get(self, key: bytes, default: bytes | T, /) -> bytes | T: ...
     def get(self, key: bytes, default: Any = None, /) -> Any:
-        """The value of a key, or `default`."""
+        """The value of `key`, or `default` if it has none."""
         with self._tables._reader() as reader:
             value = reader.get(self._name, key)
         return default if value is None else value
 
     def get_many(self, keys: Iterable[bytes]) -> list[bytes | None]:
-        """The values of several keys at one moment, read side by side; None for those without."""
+        """The values of several keys in one snapshot, read in parallel; None for missing keys."""
         with self._tables._reader() as reader:
             return reader.get_many(self._name, list(keys))
 
@@ -234,36 +234,36 @@ class TableView(Mapping[bytes, bytes]):
         return (key for key, _ in self._pairs(None, None, True))
 
     def keys(self) -> KeysView[bytes]:
-        """Its keys, in ascending order if the table is ordered."""
+        """The keys, in ascending order if the table is ordered."""
         return _Keys(self)
 
     def items(self) -> ItemsView[bytes, bytes]:
-        """Its pairs. By ascending key, if the table is ordered."""
+        """The pairs of key and value, by ascending key if the table is ordered."""
         return _Items(self)
 
     def values(self) -> ValuesView[bytes]:
-        """Its values, in the order of their keys."""
+        """The values, in the order of their keys."""
         return _Values(self)
 
     def range(
         self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[Pair]:
-        """The pairs from the key `low` to before `high`, by ascending key or in reverse. The table
-        has to be ordered."""
+        """The pairs with keys from `low` up to but not including `high`, by ascending key, or by
+        descending key if `reverse`. The table must be ordered."""
         return self._pairs(low, high, reverse)
 
     def prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[Pair]:
-        """The pairs whose keys begin so. The table has to be ordered."""
+        """The pairs whose keys begin with `prefix`. The table must be ordered."""
         stem = prefix.rstrip(b"\xff")
         high = stem[:-1] + bytes([stem[-1] + 1]) if stem else None
         return self._pairs(prefix, high, reverse)
 
     def first(self) -> Pair | None:
-        """The pair with the least key."""
+        """The pair with the lowest key, or None."""
         return next(self._pairs(None, None, False, 1), None)
 
     def last(self) -> Pair | None:
-        """The pair with the greatest key."""
+        """The pair with the highest key, or None."""
         return next(self._pairs(None, None, True, 1), None)
 
     def _pairs(
@@ -272,7 +272,7 @@ class TableView(Mapping[bytes, bytes]):
         with self._tables._reader() as reader:
             is_hashed = reader.kind(self._name) == "hashed"
             if is_hashed:
-                # Its keys have no order in which one could go on: they are read at once.
+                # A read cannot continue after a key of a hashed table, so all pairs are read at once.
                 part = 1 << 62
             after = None
             while True:
@@ -282,7 +282,7 @@ class TableView(Mapping[bytes, bytes]):
                     yield pair
                     after = pair[0]
                     if self._tables._changes != changes and not is_hashed:
-                        # The own transaction may have changed what comes next.
+                        # The caller's transaction may have changed the next pairs.
                         break
                 else:
                     if len(pairs) < part:
@@ -319,7 +319,7 @@ class _Values(ValuesView[bytes]):
     _mapping: TableView
 
     def __contains__(self, value: object) -> bool:
-        # In one iteration: to look each key up would miss those that another thread takes away.
+        # Iterates once. Looking up each key would miss keys that another thread removes meanwhile.
         return any(own == value for own in self)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -330,11 +330,11 @@ class _Values(ValuesView[bytes]):
 
 
 class Table(TableView, MutableMapping[bytes, bytes]):
-    """A table of a store, as a mapping. A change is a transaction of its own and durable when it
-    returns, unless it is made within :meth:`Store.transaction`. The first change makes the table.
+    """A table of a store, as a mapping. Each change is its own transaction and durable when the call
+    returns, except within :meth:`Store.transaction`. The first change creates the table.
 
-    Reading sees the changes of the transaction that the caller is in. Outside of one, each call
-    reads what is durable then; an iteration reads what was durable when it began.
+    Within a transaction, reads see its changes. Outside of a transaction, each call reads the newest
+    durable state, and an iteration reads the state that was durable when it began.
     """
 
     _tables: Store
@@ -349,21 +349,21 @@ class Table(TableView, MutableMapping[bytes, bytes]):
                 raise KeyError(key)
 
     def update(self, other: Any = (), /, **more: bytes) -> None:
-        """Gives several keys their values, all or none of them: from a mapping or from pairs."""
+        """Sets the values of several keys, given as a mapping or as pairs, in one transaction."""
         if more:
-            raise TypeError("keys are bytes, and keywords are not")
+            raise TypeError("keys must be bytes, but keywords are strings")
         pairs = [(key, value) for key, value in (other.items() if isinstance(other, Mapping) else other)]
         if len(pairs) > _INSERTED:
-            # By ascending key, as the native call does it: parts would visit all leaves each.
+            # Sorted by key, as in the native call. Otherwise each part would visit all leaves.
             pairs.sort(key=_key_of_pair)
         with self._tables.transaction(), self._tables._writer() as writer:
-            # In parts, between which Ctrl-C is heard.
+            # In parts, so that Ctrl-C can interrupt between them.
             for at in range(0, len(pairs), _INSERTED):
                 writer.insert_all(self._name, pairs[at : at + _INSERTED])
 
     def add(self, key: bytes, by: int = 1) -> int:
-        """Adds to a counter, and returns what it is then. A counter is a value of eight bytes, a
-        little-endian number; a key without a value counts from 0.
+        """Adds `by` to a counter and returns the new number. A counter is a value of eight bytes, a
+        little-endian number. A key without a value counts from 0.
 
         >>> import flagstone
         >>> with flagstone.open("count.flag") as store:
@@ -374,12 +374,12 @@ class Table(TableView, MutableMapping[bytes, bytes]):
             return writer.add(self._name, key, by)
 
     def clear(self) -> None:
-        """Takes all keys away."""
+        """Removes all keys."""
         with self._tables._writer() as writer:
             writer.clear(self._name)
 
     def pop(self, key: bytes, default: Any = _MISSING) -> Any:
-        """Takes a key away and returns its value, or `default`."""
+        """Removes `key` and returns its value; returns `default` if it has none."""
         with self._tables.transaction():
             value = self.get(key)
             if value is not None:
@@ -390,7 +390,7 @@ class Table(TableView, MutableMapping[bytes, bytes]):
         return default
 
     def popitem(self) -> Pair:
-        """Takes the pair with the greatest key away and returns it."""
+        """Removes the pair with the highest key and returns it."""
         with self._tables.transaction():
             pair = self.last()
             if pair is None:
@@ -399,7 +399,7 @@ class Table(TableView, MutableMapping[bytes, bytes]):
             return pair
 
     def setdefault(self, key: bytes, default: bytes = b"") -> bytes:
-        """The value of a key, which is `default` from now on if it had none."""
+        """The value of `key`. If it has none, sets it to `default` first."""
         with self._tables.transaction():
             value = self.get(key)
             if value is None:
@@ -408,8 +408,8 @@ class Table(TableView, MutableMapping[bytes, bytes]):
 
 
 class Snapshot(_Tables["TableView"]):
-    """The tables as they were at one moment. It waits for no writer and holds none up, but keeps old
-    versions on the medium: close it."""
+    """The tables at one moment. A snapshot neither waits for writers nor blocks them, but keeps old
+    versions on the medium, so close it."""
 
     def __init__(self, reader: _native.ReadTx) -> None:
         self._of = reader
@@ -422,7 +422,7 @@ class Snapshot(_Tables["TableView"]):
         yield self._of
 
     def close(self) -> None:
-        """Lets what it alone still reads be collected."""
+        """Ends the snapshot, so that the old versions that only it reads can be collected."""
         self._of.close()
 
     def __enter__(self) -> Self:
@@ -433,8 +433,8 @@ class Snapshot(_Tables["TableView"]):
 
 
 class Store(_Tables["Table"]):
-    """A store of tables, which :func:`flagstone.open` opens. Any number of threads use one; of those
-    that write, one at a time works and all share the flushes of the medium.
+    """A store of tables, opened by :func:`flagstone.open`. Any number of threads can use it. One
+    thread writes at a time, and commits of several threads share the flushes of the medium.
     """
 
     def __init__(self, native: _native.Store, path: str | os.PathLike[str]) -> None:
@@ -445,8 +445,8 @@ class Store(_Tables["Table"]):
         return Table(self, name)
 
     def table(self, name: str, kind: Kind | None = None) -> Table:
-        """A table, which is made at once where there is none: `"ordered"` by key, which is what
-        `store[name]` makes as well, or `"hashed"`, where only single keys are looked up.
+        """The table called `name`. Creates it at once if it does not exist: `"ordered"` by key, the
+        default and the kind that `store[name]` creates, or `"hashed"`, for lookups of single keys.
 
         >>> import flagstone
         >>> with flagstone.open("kinds.flag") as store:
@@ -459,24 +459,24 @@ class Store(_Tables["Table"]):
         return self[name]
 
     def __delitem__(self, name: str) -> None:
-        """Drops a table with all that it holds."""
+        """Drops a table with all its keys."""
         with self._writer() as writer:
             if writer.kind(name) is None:
                 raise KeyError(name)
             writer.drop_table(name)
 
     def transaction(self) -> AbstractContextManager[Store]:
-        """All that is done to the store until the end of the `with` block, as one transaction. It
-        commits at the end and is durable then. An exception rolls it back, and goes on.
+        """Makes all changes to the store within the `with` block one transaction. It commits at the
+        end of the block and is durable then. An exception rolls it back and propagates.
 
-        Transactions that write take turns. A block within another one is a savepoint: an exception
-        that leaves it undoes what was done in it, and no more.
+        Only one transaction writes at a time. A block within another one is a savepoint: an exception
+        that leaves the inner block undoes only the changes made in it.
 
-        A transaction belongs to the thread and the asyncio task that began it. Others read what is
-        durable. Another thread that writes waits for its turn. A write raises :class:`UsageError`
-        where that wait could never end: in another task of the same thread, and in a task or thread
-        that was made within the block and inherits its context (`asyncio.create_task`,
-        `asyncio.to_thread`).
+        A transaction belongs to the thread and the asyncio task that began it. Other threads and
+        tasks read the durable state. Another thread that writes waits for the end of the transaction.
+        A write raises :class:`UsageError` if that wait would never end: in another task of the same
+        thread, and in a task or thread that was started within the block and inherits its context
+        (`asyncio.create_task`, `asyncio.to_thread`).
 
         >>> import flagstone
         >>> store = flagstone.open("bank.flag")
@@ -490,11 +490,11 @@ class Store(_Tables["Table"]):
         b'10'
         >>> store.close()
         """
-        # A native block: no handler of a signal can raise between its begin and the `with` body.
+        # A native block, so that no signal handler can raise between its begin and the `with` body.
         return _native.Block(self._native, self)
 
     def snapshot(self) -> Snapshot:
-        """The tables as they are: what is durable now. Use it in a `with`."""
+        """A snapshot of the newest durable state of the tables. Use it in a `with` statement."""
         return Snapshot(self._native.read())
 
     @contextmanager
@@ -515,14 +515,14 @@ class Store(_Tables["Table"]):
 
     @property
     def path(self) -> str:
-        """Where it lies."""
+        """Path of the store."""
         return self._path
 
     def compact(self) -> int:
-        """Gives the tables the lowest pages, by transactions of its own between those of others, and
-        returns how many pages there are then from the first to the last. A store has room for its
-        highest page: after this `flagstone store compact`, once the store is closed, makes a file of
-        which most was deleted as small as one that never had it.
+        """Moves the tables to the lowest pages, in small transactions between those of other
+        threads. Returns the number of pages from the first to the last one in use. A store has space
+        for its highest page. So after this call, and once the store is closed, `flagstone store
+        compact` makes the file as small as if the deleted data had never been stored.
 
         >>> import flagstone
         >>> with flagstone.open("large.flag") as store:
@@ -535,8 +535,8 @@ class Store(_Tables["Table"]):
         return self._native.compact()
 
     def close(self) -> None:
-        """Closes the store. Snapshots, transactions and iterations that live keep the file until they
-        end."""
+        """Closes the store. Open snapshots, transactions and iterations keep the file open until
+        they end."""
         self._native.close()
 
     def __enter__(self) -> Self:

@@ -34,22 +34,23 @@ def sweep(
     html: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
 ) -> Records:
-    """Runs a configuration over a grid or a sample of its settings. A record is one task: what is
-    varied (`at`), and the metrics that came of it or why it was refused.
+    """Runs a configuration over a grid or a sample of its settings. A record is one task: the varied
+    settings (`at`), and either the metrics or the reason why the task was refused.
 
-    `grid` is a file as `flagstone sweep` takes it, or a mapping with the same keys. Each task has a
-    result file below `out`, named by a hash of its configuration and written by rename. So a sweep
-    that was stopped goes on where it was, here or elsewhere.
+    `grid` is a file in the format of `flagstone sweep`, or a mapping with the same keys. Each task has
+    a result file in the folder `out`, named by a hash of its configuration and written atomically. So
+    a sweep that was stopped can continue, here or elsewhere.
 
-    Without a client the tasks run on `threads` of this process. With one of dask.distributed (the
-    extra `cluster` of this package) they run on its workers, which need this package and the files
-    that tasks read. At most `window` tasks are with the cluster at once (by default twice its
-    threads), so that memory stays bounded whatever the sweep. A worker may die: its tasks go to
-    others. A task that fails is tried `retries` times more. Ctrl-C ends what runs on the workers, too. Results are written by this process:
-    workers need no common file system.
+    Without `client`, the tasks run on `threads` threads of this process. With a client of
+    dask.distributed (the extra `cluster` of this package), they run on its workers, which need this
+    package and the input files of the tasks. At most `window` tasks are submitted at once (default:
+    twice the threads of the cluster), so memory is bounded. If a worker dies, other workers run its
+    tasks. A task that fails is retried `retries` times. Ctrl-C also stops the tasks on the workers.
+    This process writes the results, so workers need no shared file system.
 
-    `html` is a file for a page with the map of who wins where, over the axes of `map` or those that
-    the grid names. For a sweep that a cluster has made, call again without the client: nothing runs.
+    `html` is the path of a page with a map of the winners, over the axes `map`, or over the axes that
+    the grid names. To draw the map of a sweep that ran on a cluster, call again without the client:
+    the kept results are used.
 
     >>> import flagstone
     >>> grid = {
@@ -72,24 +73,24 @@ def sweep(
             options = {"out": out, "threads": threads, "map": map, "html": html}
             return run("sweep", options, [path], progress)[1]
         if map is not None or html is not None:
-            raise UsageError("a map is drawn here: call again without the client, and nothing runs anew")
+            raise UsageError("a map cannot be drawn with a client: call again without it; no task runs again")
         tasks = run("sweep", {"list": True}, [path])[1]
     return _on_cluster(client, tasks, os.fspath(out), window, retries, progress)
 
 
 def run_task(task: str) -> bytes:
     """Runs one task, given as JSON, and returns the bytes of its result file. On a worker of a
-    cluster it ends soon after the cluster has been told that nobody wants it any more."""
+    cluster it stops soon after the task was cancelled."""
     return _native.run_task(task, _wanted())
 
 
 class _Cancelled(Exception):
-    """The cluster was told that nobody wants the task any more."""
+    """The task was cancelled."""
 
 
 def _wanted() -> Callable[[], None] | None:
-    """Raises once the task that this thread runs for a cluster is cancelled; None if it runs for
-    none. A task that runs is not interrupted by the cluster: it has to look."""
+    """A function that raises if the cluster task of this thread was cancelled; None outside of a
+    cluster. The cluster does not interrupt a running task, so the task must check."""
     try:
         from distributed import get_worker
 
@@ -118,14 +119,14 @@ def _on_cluster(
 
     os.makedirs(out, exist_ok=True)
     by_hash = {task["hash"]: json.dumps(task) for task in tasks}
-    # What is there and not whole is an error before anything runs.
+    # Checks the kept results first: a damaged one is an error before any task runs.
     left = iter([name for name, task in by_hash.items() if _kept(out, name, task) is None])
     if window is not None and window < 1:
-        raise UsageError(f"`window` is {window}: at least one task has to be with the cluster")
+        raise UsageError(f"`window` is {window}: it must be at least 1")
     futures: dict[Any, str] = {}
 
     room = _Window(client, window)
-    # What a sweep before this one left with the cluster, cancelled or failed, is not taken up.
+    # Keys are unique per call, so that cancelled or failed tasks of an earlier sweep are not reused.
     this_call = uuid.uuid4().hex[:8]
 
     def submit() -> Iterator[Any]:
@@ -142,7 +143,7 @@ def _on_cluster(
             for future in completed:
                 name = futures.pop(future)
                 _keep(out, name, _result(future, by_hash[name]))
-                # Else the cluster keeps the result as long as this future lives.
+                # The cluster keeps the result until its future is released.
                 future.release()
                 done += 1
                 if bar is not None:
@@ -161,8 +162,8 @@ def _on_cluster(
 
 
 class _Window:
-    """How many tasks may be with a cluster at once. Workers come and go while a sweep runs: those of
-    a batch system come when it has room."""
+    """Maximum number of submitted tasks. It depends on the workers, which may come and go during a
+    sweep, for example on a batch system."""
 
     def __init__(self, client: Client, fixed: int | None) -> None:
         self._client = client
@@ -173,7 +174,7 @@ class _Window:
     def __call__(self) -> int:
         if self._fixed is not None:
             return self._fixed
-        # To ask the scheduler costs a message each time.
+        # Asks the scheduler at most once per second, since each question costs a message.
         if time.monotonic() - self._asked >= 1:
             self._threads = sum(self._client.nthreads().values())
             self._asked = time.monotonic()
@@ -181,7 +182,7 @@ class _Window:
 
 
 def _result(future: Any, task: str) -> bytes:
-    """The bytes of a result, or an error that names the task."""
+    """The bytes of a result. Raises an error that names the task if it failed."""
     try:
         content: bytes = future.result()
     except Exception as error:
@@ -195,7 +196,7 @@ def _file(out: str, name: str) -> str:
 
 
 def _kept(out: str, name: str, task: str) -> dict[str, Any] | None:
-    """The result of a task, if there is one."""
+    """The kept result of a task, or None."""
     path = _file(out, name)
     try:
         with open(path, "rb") as file:
@@ -210,7 +211,7 @@ def _kept(out: str, name: str, task: str) -> dict[str, Any] | None:
 
 
 def _keep(out: str, name: str, content: bytes) -> None:
-    """Writes a result: whole or not at all."""
+    """Writes a result file atomically."""
     descriptor, draft = tempfile.mkstemp(prefix=f".{name}-", dir=out)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -224,7 +225,7 @@ def _keep(out: str, name: str, content: bytes) -> None:
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML writes it in a line."""
+    """A value as TOML on one line."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{json.dumps(str(key))} = {_toml(one)}" for key, one in value.items()) + " }"
     if isinstance(value, (list, tuple)):

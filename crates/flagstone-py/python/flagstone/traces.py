@@ -1,4 +1,4 @@
-"""Traces of transactions: files that `compare` replays, to and from tables of Arrow."""
+"""Traces of transactions: files that `compare` replays, convertible from and to Arrow tables."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _FORMATS = ("waldump", "csv", "disksim", "msr", "spc", "blkparse", "fio")
 
 
 class Trace:
-    """A trace: which pages transactions read, wrote and trimmed, and when. It is a Parquet file, and
-    `docs/trace-format.md` is its contract.
+    """A trace: the pages that transactions read, wrote and trimmed, with times. It is a Parquet file
+    in the format of `docs/trace-format.md`.
 
     >>> import flagstone, pyarrow
     >>> events = pyarrow.table({
@@ -47,7 +47,7 @@ class Trace:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """The trace in a file, which is checked.
+        """Opens a trace file and checks it.
 
         >>> import flagstone
         >>> try:
@@ -69,11 +69,11 @@ class Trace:
         provenance: Mapping[str, str] | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """A trace of a table: anything that speaks Arrow (`pyarrow.Table`, `polars.DataFrame`,
-        `pandas.DataFrame`) with the columns `time_ns`, `transaction`, `op` and `page`.
+        """Makes a trace from a table with the columns `time_ns`, `transaction`, `op` and `page`: a
+        `pyarrow.Table`, `polars.DataFrame`, `pandas.DataFrame`, or another Arrow table.
 
-        `relations` are names with their numbers of pages, one range of pages after the other. The
-        trace is written to `path`, or to a file that is there as long as the trace.
+        `relations` are pairs of a name and a number of pages; their page ranges are consecutive. The
+        trace is written to `path`, or to a temporary file that lives as long as the trace object.
         """
         import pyarrow
         import pyarrow.parquet
@@ -88,7 +88,7 @@ class Trace:
             table = table.select(list(types)).cast(pyarrow.schema(list(arrow.items())))
         except pyarrow.ArrowException as error:
             wanted = ", ".join(f"{name} as {kind}" for name, kind in types.items())
-            raise UsageError(f"a trace has {wanted}, and a column does not become that: {error}") from error
+            raise UsageError(f"a trace has {wanted}, and a column cannot be converted: {error}") from error
         metadata = {"flagstone.format": "trace", "flagstone.version": "1", "flagstone.page_bytes": str(page_bytes)}
         if pages is not None:
             metadata["flagstone.pages"] = str(pages)
@@ -112,15 +112,15 @@ class Trace:
     def convert(
         cls, format: str, source: str | os.PathLike[str], path: str | os.PathLike[str], **options: Any
     ) -> Self:
-        """A trace of what another program wrote: `"waldump"` (PostgreSQL), `"csv"`, `"disksim"`,
-        `"msr"`, `"spc"`, `"blkparse"` or `"fio"`, as `flagstone trace import` makes it. Options are those of the
-        command.
+        """Converts the output of another program to a trace, like `flagstone trace import`, and with
+        the same options. `format` is `"waldump"` (PostgreSQL), `"csv"`, `"disksim"`, `"msr"`,
+        `"spc"`, `"blkparse"` or `"fio"`.
         """
         if format not in _FORMATS:
             raise UsageError(f"there is no format `{format}`; there are {', '.join(_FORMATS)}")
         options["output"] = path
         arguments = ["trace", "import", format, *_arguments(options), "--", os.fspath(source)]
-        # What it notes is in `info`, with the counts of what was skipped.
+        # The notes of the import are in `info`, with the counts of skipped lines.
         say(arguments, notes_are_warnings=False)
         return cls.open(path)
 
@@ -131,33 +131,33 @@ class Trace:
 
     @property
     def path(self) -> str:
-        """The file."""
+        """Path of the file."""
         return self._path
 
     @property
     def info(self) -> dict[str, Any]:
-        """The trace in numbers: transactions, pages, their sizes, relations, provenance."""
+        """Properties of the trace: transactions, pages, page size, relations, provenance."""
         return self._info
 
     def to_arrow(self) -> pyarrow.Table:
-        """Its events as a table; pyarrow has to be installed."""
+        """The events as an Arrow table. Needs pyarrow."""
         import pyarrow.parquet
 
         return pyarrow.parquet.read_table(self._path)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Its events as a table of pandas, which has to be installed, with pyarrow."""
+        """The events as a pandas DataFrame. Needs pandas and pyarrow."""
         table: pandas.DataFrame = self.to_arrow().to_pandas()
         return table
 
     def to_polars(self) -> polars.DataFrame:
-        """Its events as a table of Polars, which has to be installed."""
+        """The events as a Polars DataFrame. Needs polars."""
         import polars
 
         return polars.read_parquet(self._path)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """For any library that takes Arrow's streams (`polars.DataFrame`, DuckDB and others)."""
+        """Arrow stream of the events, for libraries such as Polars and DuckDB."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:

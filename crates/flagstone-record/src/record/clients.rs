@@ -1,4 +1,5 @@
-//! The clients of a recording, each a thread with a connection, up to the limit or an error.
+//! The clients of a recording. Each runs in a thread with its own connection, until the limit or an
+//! error.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +34,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Whether a client may begin another transaction; if so, it is counted.
+    /// Whether a client may begin another transaction. If so, counts it.
     fn go_on(&self) -> bool {
         let within_limit = match self.limit {
             Limit::Time(time) => self.started.elapsed() < time,
@@ -52,7 +53,7 @@ impl Shared {
     }
 }
 
-/// Connects all clients, then calls `start`, which begins the recording, and then runs them.
+/// Connects all clients, calls `start` to begin the recording, and then runs the clients.
 pub(super) fn run<T>(
     config: &Config,
     options: &Options,

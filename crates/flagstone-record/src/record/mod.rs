@@ -64,7 +64,7 @@ pub(crate) struct Options {
     pub reads: bool,
     /// The path of `pg_waldump`, if it is not in one of the usual places.
     pub waldump: Option<PathBuf>,
-    /// The path of the data directory, if the server does not tell it.
+    /// The path of the data directory, if the server does not report it.
     pub pgdata: Option<PathBuf>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) trait Observer: Sync {
     fn loading(&self, table: &str, loaded: u64, expected: u64);
     /// The clients have run this many transactions.
     fn running(&self, transactions: u64, elapsed: Duration);
-    /// Another step begins.
+    /// The next step begins; `what` names it.
     fn step(&self, what: &str);
     /// A setting of the server makes the recording less complete than it could be.
     fn advice(&self, text: &str);
@@ -85,12 +85,12 @@ pub(crate) trait Observer: Sync {
 pub(crate) enum RecordError {
     /// The connection string is invalid.
     #[error(
-        "the connection string does not name a server: {0}; write postgres://user@host:port/database \
-         or `host=/run/postgresql user=… dbname=…`"
+        "invalid connection string: {0}; write postgres://user@host:port/database or \
+         `host=/run/postgresql user=… dbname=…`"
     )]
     Url(String),
     /// The server does not answer, or refuses the connection.
-    #[error("no connection with {server} as {user}: {message}")]
+    #[error("cannot connect to {server} as {user}: {message}")]
     Connect {
         /// Host and port of the server.
         server: String,
@@ -100,12 +100,12 @@ pub(crate) enum RecordError {
         message: String,
     },
     /// The database has no TPC-C population.
-    #[error("the database holds no TPC-C population of this driver ({0}); add --load")]
+    #[error("the database has no TPC-C tables of this program ({0}); add --load to create them")]
     NotPopulated(Error),
     /// The tables exist already.
     #[error(
-        "the tables cannot be made: {0}; leave out --load to use what is there, or give an empty \
-         database"
+        "cannot create the tables: {0}; leave out --load to use the existing tables, or give an \
+         empty database"
     )]
     Load(Error),
     /// A transaction failed for a reason other than a conflict.
@@ -134,10 +134,13 @@ pub(crate) enum RecordError {
         error: ImportError,
     },
     /// The database violates consistency conditions after the run.
-    #[error("after the run the database violates {0}; the trace is not of a sound TPC-C run")]
+    #[error("after the run the database violates {0}: the trace is not of a correct TPC-C run")]
     Inconsistent(String),
     /// The log is empty between the start and the end of the run.
-    #[error("the log holds no transaction between {0} and {1}: is this the server's own log?")]
+    #[error(
+        "the log has no transaction between {0} and {1}: check that --pgdata is the data \
+             directory of this server"
+    )]
     Empty(Lsn, Lsn),
 }
 
@@ -148,7 +151,7 @@ impl From<Error> for RecordError {
     }
 }
 
-/// What the user can do about a statement that the server refused, or an empty string.
+/// Advice about a statement that the server refused, or an empty string.
 fn hint(error: &Error) -> &'static str {
     let Error::Database { statement, message } = error else {
         return "";
@@ -268,7 +271,7 @@ fn no_connection(config: &Config, error: &Error) -> RecordError {
     }
 }
 
-/// Makes or finds the population. Returns its scale, and the constants for a run on it.
+/// Creates or finds the population. Returns its scale, and the constants for a run on it.
 fn population(
     session: &mut PostgresSession,
     options: &Options,
@@ -321,7 +324,7 @@ fn now() -> i64 {
     since.as_micros() as i64
 }
 
-/// Warns if the trace has more commits than the clients made: others used the server as well.
+/// Warns if the trace has more commits than the clients made: then other clients used the server.
 fn warn_of_strangers(trace: &Trace, counts: &Counts, reads: bool, observer: &dyn Observer) {
     let commits = trace
         .events
@@ -342,8 +345,8 @@ fn warn_of_strangers(trace: &Trace, counts: &Counts, reads: bool, observer: &dyn
     };
     if commits > ours {
         observer.advice(&format!(
-            "the trace holds {commits} commits where the clients made {ours}{which}: others used \
-             the server meanwhile (autovacuum is one of them)"
+            "the trace has {commits} commits, but the clients made {ours}{which}: something else \
+             used the server meanwhile, perhaps autovacuum"
         ));
     }
 }

@@ -10,7 +10,7 @@ use crate::server::Server;
 use flagstone_lab::tpcc::Scale;
 use flagstone_lab::tpcc::mix::{Counts, TransactionKind};
 
-/// The facts known after a run that the provenance is made of.
+/// What is known after a run, from which the provenance is made.
 pub(super) struct Facts<'a> {
     pub(super) config: &'a Config,
     pub(super) server: &'a Server,
@@ -64,7 +64,7 @@ impl Facts<'_> {
     }
 }
 
-/// A command line that may be stored: a connection string with a password is left out.
+/// The command line without a connection string that contains a password.
 fn without_password(command: &str, url: &str, config: &Config) -> String {
     const LEFT_OUT: &str = "(a connection with a password)";
     match config.get_password() {

@@ -34,7 +34,7 @@ pub(super) struct Watched {
 }
 
 impl Source {
-    /// Checks the requirements of the source before the run, which may take an hour.
+    /// Finds the source and checks its requirements before the run, which may take an hour.
     pub(super) fn find(server: &Server, options: &Options) -> Result<Self, RecordError> {
         let data = options.pgdata.as_deref();
         Ok(match options.reads {
@@ -43,7 +43,7 @@ impl Source {
         })
     }
 
-    /// Begins the recording. All later accesses are in it.
+    /// Begins the recording. It contains all later accesses.
     pub(super) fn start(
         self,
         session: &mut PostgresSession,
@@ -53,8 +53,8 @@ impl Source {
             Source::Log(wal) => {
                 if let Err(error) = server::keep_log(session.client()) {
                     observer.advice(&format!(
-                        "the server cannot be made to keep its log ({error}); wal_keep_size has to \
-                         be large enough for the run"
+                        "cannot create a replication slot to keep the server's log ({error}): \
+                         wal_keep_size must be large enough for the run"
                     ));
                 }
                 observer.step("CHECKPOINT");

@@ -2,7 +2,7 @@
 //! of SQLite), in turn, on one file system.
 //!
 //! Engines take turns in short rounds, so that other load on the machine affects all of them alike.
-//! The times hold for this machine and this run only; the ratios carry over.
+//! Absolute times are valid for this machine and run only; ratios are more general.
 //!
 //! [`rows`] and [`tpcc`] are the clients, [`lane`] runs and measures them, [`virtual_time`] records
 //! them and plays the recording on simulated NAND, [`report`] prints the results.
@@ -21,7 +21,7 @@ use rows::Mix;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Time SQLite on a store beside its own journal modes.
+/// Compare the speed of SQLite on a store with SQLite's own journal modes.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     /// A folder on the file system to measure.
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Size of each database of rows, in megabytes.
     #[arg(long, default_value_t = 100)]
     megabytes: u64,
-    /// Transactions of each workload, of all clients together.
+    /// Transactions per workload, over all clients.
     #[arg(long, default_value_t = 2_000)]
     transactions: u64,
     /// Clients, each with a thread and a connection.
@@ -38,33 +38,33 @@ pub(crate) struct Args {
     /// Workloads, separated by commas: update-1, update-10, mixed, read, load, tpcc.
     #[arg(long, default_value = "update-1,update-10,mixed,read,load,tpcc")]
     workloads: String,
-    /// Ways of keeping a database, separated by commas: flagstone, wal-full, wal-normal, delete,
-    /// truncate.
+    /// Engines, separated by commas: flagstone (a store), or SQLite's journal modes wal-full,
+    /// wal-normal, delete, truncate.
     #[arg(long, default_value = "flagstone,wal-full,wal-normal,delete,truncate")]
     engines: String,
-    /// First update each database of rows, untimed, until twice its pages have been written: a
-    /// store then works within the bound of its space, and a log has been carried over many times.
+    /// First update each database of rows, untimed, until twice its pages have been written. Stores
+    /// then collect garbage steadily, and logs have been checkpointed many times.
     #[arg(long)]
     aged: bool,
-    /// Warehouses of TPC-C, some 90 megabytes each.
+    /// TPC-C warehouses, about 90 megabytes each.
     #[arg(long, default_value_t = 1)]
     warehouses: u32,
-    /// The chips on which each workload is played in virtual time, a preset or a device file;
-    /// `none` leaves that out. One client carries the workload out for it, on databases of its own.
+    /// Simulated device on which each workload is also played in virtual time: a preset or a device
+    /// file, or `none`. The recording is made with one client, on separate databases.
     #[arg(long, default_value = "small")]
     pub(crate) nand: String,
-    /// How much of what that device offers a database fills with its journal.
+    /// Share of the simulated device's logical pages that the database and its journal fill.
     #[arg(long, default_value_t = 0.8)]
     pub(crate) nand_fill: f64,
     /// Seed of all choices.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Print one JSON object a row, one a line.
+    /// Print one JSON object per row, one per line.
     #[arg(long)]
     json: bool,
 }
 
-/// What the clients of a benchmark do.
+/// The workload of a benchmark's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Workload {
     /// Reads and updates of one table of rows.

@@ -7,7 +7,7 @@ use crate::nand::Played;
 use flagstone_terminal::{Failure, say};
 use serde_json::json;
 
-/// Measurements of one database under one workload.
+/// The measurements of one database under one workload.
 pub(super) struct Row {
     workload: &'static str,
     threads: u32,
@@ -117,10 +117,10 @@ fn print_played(rows: &[Row], args: &Args) {
     ));
     say(&table.trim_fmt());
     say(
-        "\nprograms: a transaction, all of the device's; wa: of them for each page that it was \
-         given; lifetime: millions of transactions until all blocks have had their rated erases. \
-         A store has the protocol seal; the others are on a page-mapping FTL, without what the \
-         file system writes for itself",
+        "\nprograms: page programs of the device per transaction; wa: programs per page written by \
+         the host; lifetime: millions of transactions until all blocks reach their rated erases. \
+         The store uses the protocol seal; the others run on a page-mapping FTL, without the file \
+         system's own writes",
     );
 }
 
@@ -137,9 +137,9 @@ pub(super) fn print(rows: &[Row], args: &Args) {
     }
     say(&table.trim_fmt());
     say(
-        "\nKiB and flushes: what the disk was given, a transaction, by everything on it meanwhile; \
-         wal-normal does not wait for its commits to be durable\nThe ways take turns: times are of \
-         this machine and this run, and only ratios within a workload carry over",
+        "\nKiB and flushes: written to the disk per transaction, by all processes; wal-normal does \
+         not wait for durable commits\nThe ways run alternately: times depend on this machine and \
+         this run, so compare only ratios within a workload",
     );
     if rows.iter().any(|row| row.played.is_some()) {
         print_played(rows, args);

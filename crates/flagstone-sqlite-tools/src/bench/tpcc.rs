@@ -53,7 +53,7 @@ fn value(statement: &'static Statement, found: ValueRef<'_>) -> Result<Value, Er
         ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
         other => {
             let what = format!(
-                "{:?} where an integer or a text is expected",
+                "expected an integer or a text, found {:?}",
                 other.data_type()
             );
             return Err(Error::answer(statement, what));

@@ -1,30 +1,32 @@
-//! Bounds on the cost of a life in a store.
+//! Upper bounds on the cost of a life in a store.
 
 use super::life::{Keeping, Life};
 use super::{Row, number};
 
 const MIB: f64 = (1u64 << 20) as f64;
 
-/// A bound that docs/store.md states.
+/// A bound stated in docs/store.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bound {
-    /// Bytes that a life of small commits writes: 1.1 times those with SQLite's log.
+    /// Bytes written by a life of small commits: at most 1.1 times those with SQLite's log.
     Written,
-    /// File size while a transaction changes everything: twice the live bytes plus the change.
+    /// File size while a transaction changes everything: at most twice the live bytes plus the
+    /// change.
     During,
-    /// File size after VACUUM or a compaction: twice the live bytes plus a mebibyte.
+    /// File size after VACUUM or a compaction: at most twice the live bytes plus a mebibyte.
     After,
-    /// Memory: that of the same life with SQLite's log, plus the cache of a store, plus 32 bytes
+    /// Memory: at most that of the same life with SQLite's log, plus a store's cache, plus 32 bytes
     /// for each page that the largest transaction changes.
     Memory,
-    /// File descriptors: two for each connection to a small database, three for one that grows,
-    /// while the store fills a new block with zeros.
+    /// File descriptors: at most two per connection to a small database; three per connection to
+    /// one that grows, while the store fills a new block with zeros.
     Descriptors,
-    /// Bytes written by trimming: a thousandth of those trimmed, plus a page for each commit.
+    /// Bytes written by trimming: at most a thousandth of the trimmed bytes, plus a page per
+    /// commit.
     Trimmed,
 }
 
-/// Maximal size of a store's page cache in bytes: the default of its options.
+/// Maximum size of a store's page cache in bytes: the default of its options.
 const CACHE: f64 = 64.0 * MIB;
 
 impl Bound {

@@ -1,4 +1,4 @@
-//! The lives: small models of how people use a database file or a disk.
+//! The lives: small models of how applications use a database file or a disk.
 
 use super::file_in;
 use crate::disk::Counters;
@@ -17,39 +17,39 @@ use std::time::{Duration, Instant};
 const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 const MIB: u64 = 1 << 20;
 
-/// A way of living.
+/// A kind of life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Life {
-    /// A database of a megabyte, changed row by row.
+    /// A database of one megabyte, updated row by row.
     Small,
-    /// A bulk load, of which most is deleted.
+    /// A bulk load, most of which is then deleted.
     Bulk,
-    /// One UPDATE of all rows, of an indexed column.
+    /// Updates an indexed column of all rows in one statement.
     Giant,
-    /// Tables and indexes that come, change and go.
+    /// Creates, alters and drops tables and indexes.
     Schema,
-    /// Rows that come from another database and go to another one.
+    /// Copies rows from one database to another.
     Transfer,
-    /// Rows that are inserted at one end and deleted at the other.
+    /// A queue: inserts rows at one end and deletes them at the other.
     Queue,
-    /// A time series of which old rows go.
+    /// A time series: inserts new rows and deletes old ones.
     Series,
-    /// Four threads that write and read.
+    /// Four threads that read and write.
     Service,
-    /// A file that is opened, changed and closed, day by day.
+    /// A file that is opened, changed and closed repeatedly.
     Daily,
-    /// A disk: a file system is made, filled, emptied and trimmed.
+    /// A disk: a file system is created, filled, emptied and trimmed.
     Disk,
 }
 
-/// How a life is kept.
+/// Where a life keeps its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Keeping {
-    /// SQLite, with its log.
+    /// In SQLite with its write-ahead log.
     Wal,
-    /// In a store.
+    /// In a Flagstone store.
     Store,
-    /// SQLite, with a rollback journal: a control.
+    /// In SQLite with a rollback journal: a control.
     Journal,
 }
 
@@ -138,7 +138,7 @@ pub(super) struct Task {
     pub(super) of_device: bool,
 }
 
-/// A life that is running, and its cost so far.
+/// The state of a running life, and its cost so far.
 struct Lived {
     task: Task,
     path: PathBuf,
@@ -164,7 +164,7 @@ impl Task {
         std::fs::File::open(folder)?.sync_all()?;
         let counters = Counters::of(folder);
         counters.map(|counters| counters.bytes).ok_or_else(|| {
-            Failure::Usage("the kernel does not count what is written to this device".into())
+            Failure::Usage("the kernel does not count the writes to this device".into())
         })
     }
 
@@ -197,7 +197,7 @@ impl Task {
             Life::Series => lived.series(&db)?,
             Life::Service => lived.service(&db)?,
             Life::Daily => db = lived.daily(db)?,
-            Life::Disk => unreachable!("it has no database"),
+            Life::Disk => unreachable!("the store has no database"),
         }
         if self.life.is_compacted() {
             db.execute_batch("VACUUM")?;
@@ -235,14 +235,14 @@ impl Lived {
     fn note(&mut self, live: u64) -> Result<(), Failure> {
         let now = [room(&self.path)?, live.max(1)];
         let share = |[room, live]: [u64; 2]| room as f64 / live as f64;
-        // In a file of only a few pages the ratio says nothing about growth.
+        // In a file of a few pages, the ratio says nothing about growth.
         if now[0] > MIB && share(now) > share(self.most) {
             self.most = now;
         }
         let held = || Ok::<_, Failure>(descriptors()?.saturating_sub(self.descriptors_before));
         let mut most = held()?;
         if most > self.descriptors {
-            // Count again after a moment, to leave out what another thread opens only briefly.
+            // Count again after a moment: another thread may have opened a descriptor briefly.
             std::thread::sleep(Duration::from_millis(20));
             most = most.min(held()?);
         }

@@ -19,33 +19,32 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// Live several lives of databases and a disk, and measure what each costs beside SQLite's log;
-/// exit code 1 above a bound.
+/// Measure the cost of several simulated lives of databases and a disk, compared with SQLite's log;
+/// exit code 1 if a bound is exceeded.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     /// A folder on the file system to measure.
     folder: PathBuf,
-    /// Lives, separated by commas; all if left out.
+    /// Lives, separated by commas [default: all].
     #[arg(long, value_delimiter = ',', value_enum)]
     only: Vec<Life>,
-    /// How many times as long each life is.
+    /// Factor by which each life is lengthened.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     times: u64,
-    /// Seed of what is written.
+    /// Seed of the written data.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Keep databases with a rollback journal in place of a store: a control, which has to be above
-    /// the bounds.
+    /// Use a rollback journal instead of a store: a control, which must exceed the bounds.
     #[arg(long)]
     control: bool,
-    /// Count the bytes that reach the device below the folder, with the journal of its file system:
-    /// nobody else may write to it.
+    /// Count the bytes that reach the device below the folder, including its file system's journal.
+    /// No other process may write to that device.
     #[arg(long)]
     of_device: bool,
-    /// Print one JSON object a row, one a line.
+    /// Print one JSON object per row, one per line.
     #[arg(long)]
     json: bool,
-    /// Live one life, in this process, and print what it costs.
+    /// Run one life in this process and print its cost.
     #[arg(long, hide = true, value_enum, requires = "keeping")]
     alone: Option<Life>,
     #[arg(long, hide = true, value_enum)]
@@ -57,7 +56,7 @@ struct Row {
     life: Life,
     keeping: Keeping,
     costs: Value,
-    /// The cost of the same life with SQLite's log, if it has run so.
+    /// The cost of the same life with SQLite's log, if measured.
     log: Option<Value>,
 }
 
@@ -66,7 +65,7 @@ impl Row {
         number(&self.costs, what)
     }
 
-    /// The ratio of the cost `what` to that with SQLite's log.
+    /// The cost `what` divided by its cost with SQLite's log.
     fn of_log(&self, what: &str) -> Option<f64> {
         let log = self.log.as_ref()?;
         Some(self.get(what) / number(log, what))
@@ -180,13 +179,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match rows.iter().filter(is_above).count() {
         0 => Ok(ExitCode::SUCCESS),
         above => {
-            eprintln!("{above} of {} are above a bound", rows.len());
+            eprintln!("{above} of {} rows exceed a bound", rows.len());
             Ok(ExitCode::from(1))
         }
     }
 }
 
-/// Runs a life in a process of its own.
+/// Runs a life in a child process.
 fn apart(args: &Args, task: &Task) -> Result<Value, Failure> {
     let folder = tempfile::tempdir_in(&args.folder)?;
     let mut command = Command::new(std::env::current_exe()?);
@@ -201,7 +200,7 @@ fn apart(args: &Args, task: &Task) -> Result<Value, Failure> {
     let ended = command.stderr(Stdio::inherit()).output()?;
     if !ended.status.success() {
         return Err(Failure::Failed(format!(
-            "the life `{}` kept by {} ended with {}",
+            "the process of the life `{}` with {} ended with {}",
             task.life.name(),
             task.keeping.name(),
             ended.status
@@ -226,10 +225,11 @@ fn print(rows: &[Row], as_json: bool) {
     }
     say(&table.trim_fmt());
     say(
-        "\ngiven, written: MB; most, live: room of the file while it was largest for what it held, \
-         and that, MB; end, live: after VACUUM or a compaction; memory: the most of the process, \
-         MB; fds: descriptors; of log, p99.9, opening: bytes written, a commit, and an opening with \
-         its first query, as ratios to those with SQLite's log; above: the bounds that do not hold",
+        "\ngiven, written: MB; most, live: size of the file and of the data in it, in MB, when \
+         their ratio was largest; end, live: the same after VACUUM or a compaction; memory: peak \
+         of the process, MB; fds: descriptors; of log, p99.9, opening: bytes written, a commit, \
+         and an opening with its first query, relative to SQLite's WAL; above: the bounds that are \
+         exceeded",
     );
 }
 

@@ -1,5 +1,5 @@
-//! The cost of each engine's writes on simulated NAND, in virtual time: programs, erases, and the
-//! lifetime of the cells.
+//! Measures the cost of each engine's writes on simulated NAND, in virtual time: programs, erases,
+//! and the lifetime of the cells.
 //!
 //! One client runs each workload again on databases of its own, whose writes and syncs are recorded
 //! ([`vfs`] for SQLite's journal modes, [`store`] for a store). Then the pages of each sync are
@@ -36,7 +36,7 @@ type Page = (Role, u32);
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     syncs: Vec<Vec<Page>>,
-    /// Pages that the database had when recording began.
+    /// Pages that the database had when the recording began.
     begins_with: u32,
 }
 

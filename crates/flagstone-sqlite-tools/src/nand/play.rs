@@ -47,8 +47,8 @@ impl Played {
         (self.host > 0).then(|| self.programs as f64 / self.host as f64)
     }
 
-    /// Transactions until all blocks have had their rated erases. Erases are derived from programs
-    /// (each full block is erased in the end): a run has too few erases to count.
+    /// Transactions until all blocks reach their rated erases. Erases are derived from programs,
+    /// since each full block is erased eventually, and a run has too few erases to count.
     pub(crate) fn lasts(&self) -> Option<f64> {
         let blocks = self.programs as f64 / f64::from(self.pages_per_block);
         (self.programs > 0).then(|| self.rated as f64 * self.transactions as f64 / blocks)
@@ -60,7 +60,7 @@ impl Played {
     }
 }
 
-/// A device of a size that suits a recording.
+/// A device sized for a recording.
 pub(super) struct Fits {
     spec: DeviceSpec,
     logical_pages: u32,
@@ -75,7 +75,7 @@ fn kind(engine: Engine) -> Kind {
 }
 
 impl Fits {
-    /// A device with the chips of `spec`, and as many blocks as make `pages` fill the share `fill`
+    /// A device with the chips of `spec`, and with enough blocks that `pages` fill the share `fill`
     /// of its logical pages.
     pub(super) fn new(spec: &DeviceSpec, pages: u32, fill: f64) -> Result<Fits, Failure> {
         let logical_pages = (f64::from(pages.max(1)) / fill).ceil() as u32;

@@ -1,4 +1,4 @@
-//! Records the transactions of databases in stores, with a VFS of its own over ordinary stores.
+//! Records the transactions of databases in stores, with a VFS that wraps that of ordinary stores.
 
 use super::{Role, Trace};
 use crate::engine::escaped;
@@ -35,8 +35,8 @@ impl Recorded {
         self.file.store().device().request_stats().pages_written
     }
 
-    /// The pages of the transaction that has just committed. The device tells how many it was
-    /// given: a first chunk that differs only in its change counters is not written.
+    /// The pages of the transaction that has just committed. Their number comes from the device: a
+    /// first chunk that differs only in its change counters is not written.
     fn pages(&mut self) -> Result<Vec<super::Page>, Trouble> {
         let now = self.given();
         let given = now - std::mem::replace(&mut self.before, now);
@@ -49,8 +49,8 @@ impl Recorded {
             return Err(Trouble::new(
                 TroubleKind::Io,
                 format!(
-                    "the store was given {given} pages where {} were recorded: only databases in \
-                     the page can be",
+                    "the store was given {given} pages, but {} were recorded: only a database with \
+                     its page ends in the page can be recorded",
                     chunks.len()
                 ),
             ));
@@ -113,7 +113,7 @@ impl Bytes for Recorded {
     }
 }
 
-/// The backing of recorded stores: files whose writes are recorded.
+/// Opens stores in files and records their writes.
 struct Recording;
 
 impl Backing for Recording {

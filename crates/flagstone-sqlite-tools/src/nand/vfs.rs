@@ -1,6 +1,6 @@
 //! A VFS on top of SQLite's `unix` VFS. It records which pages of a database, of its journal and of
-//! its log are written, and when they are synced. Nothing is really synced, since the files are
-//! discarded afterwards.
+//! its log are written, and when they are synced. It skips the syncs themselves, since the files
+//! are discarded afterwards.
 #![allow(unsafe_code, reason = "SQLite calls, and is called, through C")]
 
 use super::{Role, Trace};
@@ -60,7 +60,7 @@ impl Written {
         }
     }
 
-    /// A file has been truncated to `bytes` bytes.
+    /// Records that a file was truncated to `bytes` bytes.
     fn cut(&mut self, role: Role, bytes: u64) {
         self.dirty
             .retain(|page| page.0 != role || u64::from(page.1) * PAGE < bytes);
@@ -268,8 +268,8 @@ fn register() -> Result<(), Failure> {
         if other.is_null() {
             return SQLITE_IOERR;
         }
-        // SAFETY: what SQLite knows stays where it is; the copy is never freed. The functions that
-        // it has of the other one do not look at the VFS that they are called with.
+        // SAFETY: a VFS that SQLite knows stays in place, and the copy is never freed. Its
+        // functions copied from the other VFS ignore the VFS that they are called with.
         unsafe {
             let mut vfs = *other;
             vfs.szOsFile += BELOW as c_int;
@@ -283,7 +283,7 @@ fn register() -> Result<(), Failure> {
     match code {
         SQLITE_OK => Ok(()),
         code => Err(Failure::Failed(format!(
-            "SQLite does not take the VFS that records: code {code}; use --nand none"
+            "SQLite refused the recording VFS (code {code}): use --nand none"
         ))),
     }
 }

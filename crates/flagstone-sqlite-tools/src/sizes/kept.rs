@@ -55,18 +55,18 @@ impl Way {
         }
     }
 
-    /// Whether several clients may use it at the same time.
+    /// Whether several clients may use the data at the same time.
     pub(super) fn is_shared(self) -> bool {
         self.has_rows()
     }
 
-    /// Whether it keeps rows rather than pages.
+    /// Whether this way keeps rows rather than pages.
     pub(super) fn has_rows(self) -> bool {
         matches!(self, Way::Wal | Way::Sqlite | Way::Table)
     }
 }
 
-/// A measurement to make.
+/// A measurement to make: a way to keep data, with its size.
 pub(super) struct Kept {
     pub(super) way: Way,
     pub(super) megabytes: u64,
@@ -177,9 +177,8 @@ impl Kept {
                 let made = Mistaken::making(Mistake::VictimsCrowded);
                 options.mistake = made.ok_or_else(|| {
                     Failure::Usage(
-                        "--control leaves a rule out, which this build cannot: build it together \
-                         with flagstone-cli (`cargo build -p flagstone-sqlite-tools -p \
-                         flagstone-cli`)"
+                        "--control is not available in this build: build it together with \
+                         flagstone-cli (`cargo build -p flagstone-sqlite-tools -p flagstone-cli`)"
                             .into(),
                     )
                 })?;

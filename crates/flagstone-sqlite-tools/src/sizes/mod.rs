@@ -23,12 +23,13 @@ const BOUND: f64 = 1.1;
 /// Bytes that a checkpointed log writes for each byte that it is given.
 const LOG: f64 = 2.0;
 
-/// Measure what a commit writes at several sizes, beside SQLite's log; exit code 1 above the bound.
+/// Measure the bytes that a commit writes at several sizes, compared with SQLite's log; exit code 1
+/// if the bound is exceeded.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     /// A folder on the file system to measure.
     folder: PathBuf,
-    /// Sizes of what is kept, in megabytes, separated by commas.
+    /// Sizes of the data in megabytes, separated by commas.
     #[arg(long, default_value = "1,2,4,8,16,64", value_delimiter = ',',
           value_parser = clap::value_parser!(u64).range(1..=100_000))]
     sizes: Vec<u64>,
@@ -36,17 +37,17 @@ pub(crate) struct Args {
     #[arg(long, default_value = "1,4", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=64))]
     connections: Vec<u32>,
-    /// Commits that are counted, of one row or page each. Before them all pages are written twice.
+    /// Commits to count, each of one row or page. Before them, all pages are written twice.
     #[arg(long, default_value_t = 8_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     commits: u64,
-    /// Seed of the rows and pages that are changed.
+    /// Seed that selects the rows and pages to change.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Leave out the rule that bounds the bytes, for pages alone: a control, which has to be above
-    /// the bound.
+    /// Measure pages only, without the rule that bounds the written bytes: a control, which must
+    /// exceed the bound.
     #[arg(long)]
     control: bool,
-    /// Print one JSON object a row, one a line.
+    /// Print one JSON object per row, one per line.
     #[arg(long)]
     json: bool,
 }
@@ -148,7 +149,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     print(&rows, args.json);
     let above = rows.iter().filter(|row| row.is_above()).count();
     if above > 0 {
-        eprintln!("{above} of {} are above {BOUND} of a log", rows.len());
+        eprintln!(
+            "{above} of {} rows are above {BOUND} of the log",
+            rows.len()
+        );
         return Ok(ExitCode::from(1));
     }
     Ok(ExitCode::SUCCESS)
@@ -177,8 +181,8 @@ fn print(rows: &[Row], as_json: bool) {
     say(&table.trim_fmt());
     say(&format!(
         "\nKiB: written by a commit of one row of 100 bytes, or of one page, after all pages were \
-         written twice; log KiB: for rows by the WAL of SQLite with synchronous=FULL and its \
-         checkpoints, for a disk and for pages {LOG} bytes for each byte of the pages that change; \
-         the bound is {BOUND} of it"
+         written twice; log KiB: for rows, the writes of SQLite's WAL with synchronous=FULL and \
+         its checkpoints; for a disk and for pages, {LOG} bytes for each byte of the changed \
+         pages; the bound is {BOUND} of log KiB"
     ));
 }

@@ -54,8 +54,8 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The statement that reads all stored values of a table. Columns that are generated on reading are
-/// left out: they may need functions that only the application registers.
+/// The statement that reads all stored values of a table. Omits virtual generated columns: they may
+/// need functions that only the application registers.
 fn rows_of(db: &Connection, table: &str) -> rusqlite::Result<String> {
     const COMPUTED: u32 = 2;
     let sql = "SELECT name FROM pragma_table_xinfo(?1) WHERE hidden <> ?2 ORDER BY cid";
@@ -69,7 +69,8 @@ fn rows_of(db: &Connection, table: &str) -> rusqlite::Result<String> {
     ))
 }
 
-/// Compares the results of a statement on both databases, and reports equal rows as it goes.
+/// Compares the results of a statement on both databases, and reports progress by the number of
+/// equal rows.
 fn same_rows(
     what: &str,
     sql: &str,
@@ -79,8 +80,8 @@ fn same_rows(
 ) -> Result<(), Failure> {
     let differs = |row: u64, how: &str| {
         Err(Failure::Failed(format!(
-            "{what}, row {row}: {how}; keep the original (if somebody wrote to it meanwhile, remove the \
-             copy and begin again)"
+            "{what}, row {row}: {how}; keep the original; if another process wrote to it \
+             meanwhile, remove the copy and try again"
         )))
     };
     let (mut here, mut there) = (source.prepare(sql)?, copy.prepare(sql)?);

@@ -1,7 +1,8 @@
-//! What the VFS asks SQLite about the connection that uses a file.
+//! Queries SQLite about the connection that uses a file.
 //!
-//! SQLite tells each file where it keeps that connection (SQLITE_FCNTL_PDB). The calls here happen
-//! inside calls of SQLite on it, under its mutex, which its thread may take again.
+//! SQLite tells each file where it stores that connection (SQLITE_FCNTL_PDB). The functions here
+//! run inside SQLite's calls on this connection, under its mutex, which the same thread may lock
+//! again.
 
 use super::functions::Functions;
 use super::io::Database;
@@ -11,10 +12,10 @@ use crate::file::begins_as_database;
 use crate::stores::Aim;
 use std::ffi::{CStr, c_int, c_void};
 
-/// Bytes at the end of each page of a new database that SQLite leaves alone, so that a page of it
-/// is a page of the store.
+/// Bytes that SQLite reserves at the end of each page of a new database, so that one page of the
+/// database fits into one page of the store.
 const RESERVED_BYTES: c_int = 64;
-/// The page size for which that is so.
+/// The page size for which reserved bytes have this effect.
 const PAGE_BYTES: u16 = 4096;
 
 /// The connection in a place that SQLite named; `None` if SQLite has not named one.
@@ -30,7 +31,7 @@ unsafe fn connected(place: *const *mut Sqlite3) -> Option<*mut Sqlite3> {
     (!connection.is_null()).then_some(connection)
 }
 
-/// A connection's file for the database with this name.
+/// The file of a connection's database `name`.
 ///
 /// # Safety
 /// This is in a call of SQLite on that connection.
@@ -47,7 +48,7 @@ unsafe fn file_of(
     (code == OK).then_some(found)
 }
 
-/// The connection that uses a database, and the database's name there.
+/// The connection that uses a database, and the database's schema name in it.
 ///
 /// # Safety
 /// SQLite has called on `file`, which is open and `database`, in a call on its connection.
@@ -74,8 +75,8 @@ unsafe fn schema(file: *mut File, database: &Database) -> Option<(*mut Sqlite3, 
     }
 }
 
-/// Whether a connection releases its locks when it commits, and reads nothing more: only one
-/// statement runs, and the file is the main database, which is told each locking mode.
+/// Whether a connection releases its locks when it commits, and reads nothing more. This holds if
+/// only one statement runs and the file is the main database, whose locking mode is always known.
 ///
 /// # Safety
 /// As for [`schema`].
@@ -146,7 +147,7 @@ pub(super) unsafe fn reserve(file: *mut File, database: &mut Database) {
     }
 }
 
-/// The activity of a connection.
+/// The running statements of a connection.
 struct Running {
     /// Number of running statements.
     statements: usize,
@@ -180,11 +181,12 @@ impl Running {
     }
 }
 
-/// Why a connection begins to read a database: whether it intends to write. It does if a running
-/// statement may write, and no other database can be meant, as far as SQLite reports that.
+/// Whether a connection that begins to read intends to write. It does if a running statement may
+/// write, and no other database can be the target, as far as SQLite reports that.
 ///
 /// # Safety
-/// This is in a call of SQLite on the connection that it keeps there.
+/// `place` is one that SQLite named, or null, and this is in a call of SQLite on the connection
+/// stored there.
 pub(super) unsafe fn aim(functions: &Functions, place: *const *mut Sqlite3) -> Aim {
     // SAFETY: as for this function.
     unsafe {
@@ -239,8 +241,8 @@ pub(super) unsafe fn look_at_journal(file: *mut File, database: &Database) -> Re
         }
         Err(Trouble::new(
             TroubleKind::Io,
-            "a store is not written to with journal_mode=OFF: ROLLBACK would be undefined. \
-             Use PRAGMA SCHEMA.journal_mode=MEMORY, or attach it again",
+            "cannot write to a store with journal_mode=OFF, because ROLLBACK would be undefined: \
+             use PRAGMA SCHEMA.journal_mode=MEMORY, or attach the database again",
         ))
     }
 }

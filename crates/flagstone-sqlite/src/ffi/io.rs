@@ -32,13 +32,13 @@ pub(super) struct Database {
     pub(super) reserves: bool,
     /// Whether `journal_mode=WAL` is an error (`wal=refuse`).
     refuses_wal: bool,
-    /// Whether the journal of the live transaction was checked.
+    /// Whether the live transaction was checked for a journal ([`hooks::look_at_journal`]).
     is_looked_at: bool,
-    /// Whether SQLite's cached header differs from that of the file.
+    /// Whether SQLite's cached header differs from the file's, so that SQLite must drop its cache.
     is_header_other: bool,
 }
 
-/// The bytes of a database header that tell WAL mode.
+/// The bytes of a database header that indicate WAL mode.
 const VERSIONS: std::ops::Range<usize> = 18..20;
 /// The header bytes by which SQLite checks whether its cache is valid: change counter, number of
 /// pages, first free page and number of free pages.
@@ -86,10 +86,10 @@ static JOURNAL: IoMethods = IoMethods {
     characteristics,
 };
 
-/// Initialises a file object of SQLite as a database.
+/// Initialises a SQLite file object as a database.
 ///
 /// # Safety
-/// There is room for a file.
+/// `file` has room for a [`File`].
 pub(super) unsafe fn put_database(
     file: *mut File,
     registered: &'static Registered,
@@ -113,10 +113,10 @@ pub(super) unsafe fn put_database(
     }
 }
 
-/// Initialises a file object of SQLite as a journal.
+/// Initialises a SQLite file object as a journal.
 ///
 /// # Safety
-/// There is room for a file.
+/// `file` has room for a [`File`].
 pub(super) unsafe fn put_journal(file: *mut File, of: Option<JournalOf>) {
     let journal = Box::new(OpenJournal {
         journal: Journal::default(),
@@ -220,7 +220,7 @@ impl Database {
 /// The bytes that SQLite passes.
 ///
 /// # Safety
-/// There are so many at `from`.
+/// `from` points to `bytes` readable bytes.
 unsafe fn given<'a>(from: *const c_void, bytes: c_int) -> &'a [u8] {
     // SAFETY: as for this function.
     unsafe { std::slice::from_raw_parts(from.cast(), usize::try_from(bytes).unwrap_or(0)) }
@@ -229,7 +229,7 @@ unsafe fn given<'a>(from: *const c_void, bytes: c_int) -> &'a [u8] {
 /// The buffer that SQLite passes.
 ///
 /// # Safety
-/// There is room for so many bytes at `into`.
+/// `into` points to `bytes` writable bytes.
 unsafe fn room<'a>(into: *mut c_void, bytes: c_int) -> &'a mut [u8] {
     // SAFETY: as for this function.
     unsafe { std::slice::from_raw_parts_mut(into.cast(), usize::try_from(bytes).unwrap_or(0)) }
@@ -253,7 +253,7 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
 }
 
 unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: i64) -> c_int {
-    // SAFETY: SQLite calls with an open database and room for so many bytes.
+    // SAFETY: SQLite calls with an open database and a buffer of `bytes` bytes.
     let (database, into) = unsafe { (database(file), room(into, bytes)) };
     rim(IOERR_READ, || {
         if at == 0 && database.handle.level() == Level::None && !database.handle.is_open() {
@@ -279,7 +279,7 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: 
 }
 
 unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, at: i64) -> c_int {
-    // SAFETY: SQLite calls with an open database and so many bytes.
+    // SAFETY: SQLite calls with an open database and `bytes` bytes of data.
     let (database, data) = unsafe { (database(file), given(from, bytes)) };
     rim(IOERR_WRITE, || {
         if !database.is_looked_at {
@@ -289,8 +289,9 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, a
             }
             database.is_looked_at = true;
         }
-        // A page-by-page copy of a database in WAL mode, which could not be opened unchanged. A
-        // first page without SQLite's header is ciphertext (SQLCipher), and stays unchanged.
+        // Clear the WAL flag in a page-by-page copy of a database in WAL mode; otherwise the copy
+        // could not be opened. A first page without SQLite's header is ciphertext (SQLCipher), and
+        // is not changed.
         let mut copy = Vec::new();
         let data = match at == 0
             && begins_as_database(data)
@@ -487,7 +488,7 @@ unsafe fn answer_pragma(
 
 /// Allocates a string that SQLite frees; null if there is no memory.
 fn text(registered: &Registered, from: &[u8]) -> *mut c_char {
-    // SAFETY: `malloc` returns room for so many bytes, or null.
+    // SAFETY: `malloc` returns a buffer of that size, or null.
     unsafe {
         let room = (registered.functions.malloc)(from.len() as c_int + 1).cast::<u8>();
         if !room.is_null() {
@@ -521,7 +522,7 @@ unsafe extern "C" fn journal_read(
     bytes: c_int,
     at: i64,
 ) -> c_int {
-    // SAFETY: SQLite calls with an open journal and room for so many bytes.
+    // SAFETY: SQLite calls with an open journal and a buffer of `bytes` bytes.
     let (journal, into) = unsafe { (journal(file), room(into, bytes)) };
     rim(IOERR_READ, || {
         whole_or_short(journal.read(at as u64, into), into.len())
@@ -534,7 +535,7 @@ unsafe extern "C" fn journal_write(
     bytes: c_int,
     at: i64,
 ) -> c_int {
-    // SAFETY: SQLite calls with an open journal and so many bytes.
+    // SAFETY: SQLite calls with an open journal and `bytes` bytes of data.
     let (journal, data) = unsafe { (journal(file), given(from, bytes)) };
     rim(IOERR_WRITE, || {
         journal.write(at as u64, data);

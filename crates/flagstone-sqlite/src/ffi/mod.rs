@@ -19,7 +19,7 @@ pub(crate) use threads::Movable;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls a function. Returns `otherwise` if it panics.
+/// Calls `act`. Returns `otherwise` if it panics.
 fn rim<T>(otherwise: T, act: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(otherwise)
 }

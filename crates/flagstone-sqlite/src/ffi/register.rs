@@ -62,7 +62,7 @@ impl Registered {
         let message = CString::new(format!("flagstone: {text}")).ok();
         // A waiting connection retries repeatedly: log the error once.
         if let Some(message) = message.filter(|_| code != BUSY || is_new) {
-            // SAFETY: the format takes one string, and there is one.
+            // SAFETY: the format takes one string, and one is passed.
             unsafe { (self.functions.log)(code, c"%s".as_ptr(), message.as_ptr()) };
         }
         code
@@ -119,9 +119,7 @@ pub unsafe fn register_as(
     // SAFETY: `vfs` is a VFS, of this module or known to SQLite, that is never freed.
     match unsafe { (functions.vfs_register)(vfs, c_int::from(is_default)) } {
         OK => Ok(()),
-        code => Err(trouble(&format!(
-            "SQLite does not take the VFS: code {code}"
-        ))),
+        code => Err(trouble(&format!("SQLite refused the VFS: code {code}"))),
     }
 }
 
@@ -181,7 +179,7 @@ fn current_time_64_of(other: &Vfs) -> Option<Time64> {
 /// The state of a VFS of this module.
 ///
 /// # Safety
-/// `vfs` is one that [`create`] made.
+/// [`create`] made `vfs`.
 unsafe fn registered(vfs: *mut Vfs) -> &'static Registered {
     // SAFETY: `create` put it there, and it is never freed.
     unsafe { &*(*vfs).app_data.cast::<Registered>() }
@@ -255,7 +253,7 @@ unsafe extern "C" fn open(
         }
         let path = path(name);
         if flags & OPEN_WAL != 0 {
-            let why = "a store has no write-ahead log";
+            let why = "a Flagstone store has no write-ahead log";
             return registered.report(CANTOPEN, path, &Trouble::new(TroubleKind::CannotOpen, why));
         }
         if flags & OPEN_MAIN_JOURNAL != 0 {
@@ -276,8 +274,8 @@ unsafe extern "C" fn open(
                 None => false,
                 Some(b"refuse") => true,
                 Some(_) => {
-                    let why = "the parameter `wal` is `refuse` or left out: a store has no \
-                               write-ahead log";
+                    let why = "the parameter `wal` must be `refuse` or left out: a Flagstone store has \
+                               no write-ahead log";
                     return registered.refuse(
                         CANTOPEN,
                         path,
@@ -373,8 +371,8 @@ unsafe extern "C" fn access(
     }
 }
 
-/// Functions that delegate to the other VFS. The value after `or` is returned if it lacks the
-/// function.
+/// Functions that delegate to the other VFS. If it lacks the function, the value after `or` is
+/// returned.
 macro_rules! hand_on {
     ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty $(, or $otherwise:expr)?;)*) => {
         $(unsafe extern "C" fn $name(vfs: *mut Vfs, $($arg: $type),*) -> $out {
@@ -415,7 +413,7 @@ unsafe extern "C" fn sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
 }
 
 unsafe extern "C" fn last_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -> c_int {
-    // SAFETY: SQLite calls with a VFS of this module, and room for so many bytes at `out`, or none.
+    // SAFETY: SQLite calls with a VFS of this module. `out` is null, or a buffer of `bytes` bytes.
     unsafe {
         rim(OK, || {
             let room = usize::try_from(bytes).unwrap_or(0);

@@ -17,7 +17,7 @@ const DIGITS: usize = 9;
 /// The super-journals of this process, and the databases whose old ones it has removed.
 #[derive(Debug, Default)]
 pub(crate) struct LiveSuperJournals {
-    /// Locked while they are open here.
+    /// The open files, which keep the locks.
     files: Vec<(PathBuf, File)>,
     cleared: Vec<Vec<u8>>,
 }

@@ -29,7 +29,7 @@ pub(super) fn remove_unnamed(path: &Path) {
     };
     let mut journals = journals.split(|byte| *byte == 0);
     if !journals.any(|journal| names(Path::new(OsStr::from_bytes(journal)), path)) {
-        // A remaining file does no harm.
+        // A super-journal that remains does no harm.
         let _ = std::fs::remove_file(path);
     }
 }

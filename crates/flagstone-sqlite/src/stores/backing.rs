@@ -12,7 +12,7 @@ use std::path::Path;
 pub struct How {
     /// Create it if it does not exist.
     pub create: bool,
-    /// Create it even over other data, which is lost ([`OpenOptions::force`]).
+    /// Create it even over other data, which is then lost ([`OpenOptions::force`]).
     pub force: bool,
     /// Open it for reading only.
     pub read_only: bool,
@@ -20,7 +20,7 @@ pub struct How {
     pub protocol: Option<String>,
     /// The source of the key of an encrypted store; a new store is encrypted with it.
     pub key: Option<KeySource>,
-    /// Whether several connections of SQLite may act as one (`cache=shared`).
+    /// Whether several SQLite connections may act as one (`cache=shared`).
     pub shares_cache: bool,
 }
 
@@ -36,7 +36,7 @@ impl How {
     }
 }
 
-/// A place for databases.
+/// The storage of databases: opens them by path.
 pub trait Backing: Send + Sync {
     /// Opens a database.
     ///
@@ -59,7 +59,7 @@ impl Backing for Files {
             options.protocol = Kind::by_name(name).ok_or_else(|| {
                 Trouble::new(
                     TroubleKind::CannotOpen,
-                    format!("there is no commit protocol {name}: see `flagstone protocols`"),
+                    format!("there is no commit protocol {name}: `flagstone protocols` lists them"),
                 )
             })?;
         }

@@ -8,7 +8,7 @@ use flagstone_store::{CheckReport, StoreError};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// An additional reader for a connection.
+/// Registers an additional reader for a connection, for a backup or check.
 pub(super) struct Copying<'a> {
     handle: &'a Handle,
     who: u64,
@@ -30,7 +30,9 @@ impl Copying<'_> {
         let mut inner = self.handle.shared.lock().map_err(broken)?;
         match inner.bytes.as_mut().and_then(|bytes| bytes.store()) {
             Some(store) => act(store),
-            None => Err(StoreError::Options("the database is in no store".into())),
+            None => Err(StoreError::Options(
+                "the database is not in a Flagstone store".into(),
+            )),
         }
     }
 }
@@ -49,7 +51,7 @@ impl Handle {
             }),
             None => Err(Trouble::new(
                 TroubleKind::CannotOpen,
-                "the protocol of the store has no snapshots: `seal` has. Close the database, and \
+                "the protocol of the store has no snapshots (`seal` has): close the database, and \
                  use `flagstone store backup` or `check`",
             )),
         }

@@ -3,10 +3,10 @@
 //! ```text
 //!   connection ──COMMIT──> joined ──one of those who wait leads──> flushing ──sync──> durable
 //!                            │
-//!                            └─ the next connection has the turn to write, and reads it
+//!                            └─ the next connection has the write lock, and reads it
 //! ```
 //!
-//! COMMIT of a small transaction keeps its changes in memory, passes the turn to write to the next
+//! COMMIT of a small transaction keeps its changes in memory, passes the write lock to the next
 //! connection, and waits. One of the waiting connections becomes the leader: it commits all joined
 //! transactions as one transaction of the store, and flushes. Later transactions form the next
 //! group. COMMIT returns when the group is durable.
@@ -17,7 +17,7 @@
 //!
 //! A transaction without room beside the group commits by itself once the group is durable, and
 //! fails alone if there is still no room. If a group is refused nevertheless, for example because a
-//! file system lacks promised room, the whole group fails. The transaction with the turn to write
+//! file system lacks promised room, the whole group fails. The transaction with the write lock
 //! fails as well if it has read a lost state. For a while each transaction then commits by itself.
 //!
 //! Some transactions never join: large ones, those that truncate the file or change the schema,
@@ -50,7 +50,7 @@ pub(super) struct Groups {
     pace: Pace,
     /// Number of transactions that must still commit by themselves.
     careful: u32,
-    /// The connection with the turn to write, if it has read a lost state.
+    /// The connection with the write lock, if it has read a lost state.
     misled: Option<u64>,
 }
 
@@ -74,8 +74,8 @@ impl Inner {
         self.has_joined() || self.groups.flushing.is_some()
     }
 
-    /// Called when the connection with the turn begins to write: decides whether its transaction
-    /// may join a group.
+    /// Called when the connection with the write lock begins to write. Decides whether its
+    /// transaction may join a group.
     pub(super) fn begin_to_write(&mut self) {
         let is_shared = self.connections > 1 && self.alone.is_empty();
         let Some(bytes) = &mut self.bytes else {
@@ -88,7 +88,7 @@ impl Inner {
         }
     }
 
-    /// Whether the live transaction is kept in memory, and may still join a group.
+    /// Whether the live transaction is kept in memory and may still join a group.
     pub(super) fn can_keep(&self) -> bool {
         self.bytes.as_ref().is_some_and(|bytes| bytes.may_join())
     }
@@ -108,7 +108,7 @@ impl Inner {
         self.has_open_group() && (writes || self.alone.contains(&who))
     }
 
-    /// Fails if the transaction with the turn has read a lost state.
+    /// Fails if the transaction with the write lock has read a lost state.
     pub(super) fn is_misled(&self, who: u64) -> Result<(), Trouble> {
         match self.groups.misled {
             Some(misled) if misled == who => Err(is_gone()),
@@ -116,7 +116,7 @@ impl Inner {
         }
     }
 
-    /// Called when the connection gives up the turn to write.
+    /// Called when the connection releases the write lock.
     pub(super) fn is_over(&mut self, who: u64) {
         if self.groups.misled == Some(who) {
             self.groups.misled = None;
@@ -155,7 +155,8 @@ impl Inner {
 pub(super) fn is_gone() -> Trouble {
     Trouble::new(
         TroubleKind::Full,
-        "a transaction before this one, which this one has read, found no room: begin again",
+        "an earlier transaction, whose changes this one has read, failed for lack of space: start \
+         this transaction again",
     )
 }
 
@@ -169,7 +170,7 @@ impl Drop for Leading<'_> {
 }
 
 impl Shared {
-    /// Passes the turn to write on.
+    /// Passes the write lock to the next waiting connection.
     pub(super) fn pass_turn(&self, inner: &mut Inner) {
         if !inner.turns.is_empty() {
             inner.turns.pass(Instant::now());
@@ -211,7 +212,8 @@ impl Shared {
                 let carried = catch_unwind(AssertUnwindSafe(|| asked.carry_out()));
                 inner = self.lock()?;
                 if let Err(panicked) = carried {
-                    // Under the mutex, which this poisons: no thread can tell what is half done.
+                    // Unwind while holding the mutex, which poisons it: the state may be
+                    // inconsistent.
                     resume_unwind(panicked);
                 }
                 inner.end_commit();
@@ -246,7 +248,7 @@ impl Shared {
     }
 
     /// Waits until everything committed is durable. No transaction joins meanwhile: this connection
-    /// has the turn to write, or requires exclusive access.
+    /// has the write lock, or requires exclusive access.
     pub(super) fn when_durable<'a>(
         &'a self,
         who: u64,
@@ -257,7 +259,7 @@ impl Shared {
             if !inner.has_open_group() {
                 return Ok(inner);
             }
-            // A leader need not wait for others.
+            // The leader need not wait for more members.
             inner.groups.pace.hurry();
             self.one_has_come.notify_one();
             inner = self.next_durable(inner)?;
@@ -279,7 +281,7 @@ impl Shared {
 }
 
 impl Groups {
-    /// The result of the newest state.
+    /// The outcome of the group that made the newest state.
     fn newest(&self) -> Outcome {
         match &self.flushing {
             Some(outcome) if self.members == 0 => Arc::clone(outcome),
@@ -330,7 +332,7 @@ impl Handle {
         self.joins
     }
 
-    /// Commits the transaction as a member of a group, and gives up the turn to write. Returns the
+    /// Commits the transaction as a member of a group, and releases the write lock. Returns the
     /// future result; `None` if it must commit by itself.
     pub(super) fn join(&mut self) -> Result<Option<Outcome>, Trouble> {
         let mut inner = self.shared.lock()?;

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, LockResult, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// A database that is open, or waits for another process.
+/// A database that is open, or will be when another process closes it.
 pub(super) struct Shared {
     pub(super) path: PathBuf,
     /// The process that opened it. A forked process must not use it.
@@ -33,7 +33,7 @@ pub(super) struct Shared {
     /// Identifies the open file.
     pub(super) identity: Mutex<Option<(u64, u64)>>,
     inner: Mutex<Inner>,
-    /// Notified when a waiting connection may get the turn to write.
+    /// Notified when a waiting connection may get the write lock.
     pub(super) turn_is_free: Condvar,
     /// Notified when enough transactions have joined a group.
     pub(super) one_has_come: Condvar,
@@ -56,36 +56,37 @@ pub(super) struct Asks {
     pub(super) seen: Option<u64>,
     pub(super) has: Level,
     pub(super) wants: Level,
-    /// Whether it begins to read in order to write.
+    /// Whether the connection begins to read in order to write.
     pub(super) means_to_write: bool,
 }
 
 /// The data under the mutex.
 pub(super) struct Inner {
     pub(super) bytes: Option<Box<dyn Bytes>>,
-    /// The options with which it was opened, or will be.
+    /// The options with which the database was opened, or will be.
     pub(super) how: How,
-    /// Whether it is open only for reading because there was no room to open it for writing.
+    /// Whether the database is open only for reading because there was too little space to open it
+    /// for writing.
     pub(super) is_short: bool,
     pub(super) locks: Locks,
     /// Connections with a journal.
     pub(super) journals: Vec<u64>,
     /// Connections that read from a snapshot, because another one is writing or has written since.
     snapshots: BTreeMap<u64, Snapshot>,
-    /// The snapshot for connections that begin to read during a commit, or while a group is not
-    /// durable.
+    /// The snapshot given to connections that begin to read during a commit, or while a group is
+    /// not durable.
     pub(super) before: Option<Snapshot>,
     /// The number of the committed state. Each commit and each opening creates a new one.
     pub(super) state: u64,
     /// The number of the state in the store. It lags while transactions have joined.
     pub(super) stored: u64,
     pub(super) groups: Groups,
-    /// Connections that wait for the turn to write.
+    /// Connections that wait for the write lock.
     pub(super) turns: Turns,
     /// Number of connections.
     pub(super) connections: usize,
     /// Connections that keep their locks (`locking_mode=EXCLUSIVE`). They require exclusive access:
-    /// neither they nor others beside them get snapshots.
+    /// neither they nor connections concurrent with them get snapshots.
     pub(super) alone: BTreeSet<u64>,
 }
 
@@ -140,7 +141,8 @@ impl Inner {
         self.snapshots.contains_key(&who)
     }
 
-    /// Whether a connection reads an outdated state, or has begun with a lost one.
+    /// Whether the state that connection `who` reads is not the newest one, or was lost. `seen` is
+    /// the state with which its transaction began.
     pub(super) fn is_stale(&self, who: u64, seen: Option<u64>) -> bool {
         let is_other = seen.is_some_and(|seen| seen != self.state);
         let snapshot = self.snapshots.get(&who).zip(self.bytes.as_ref());
@@ -168,15 +170,15 @@ impl Inner {
         Ok(self.snapshots.get(&who).map(|taken| taken.id))
     }
 
-    /// Ends what [`Inner::begin_copy`] began.
+    /// Ends the copy begun by [`Inner::begin_copy`].
     pub(super) fn end_copy(&mut self, who: u64) {
         self.locks.lower(who, Level::Shared, Level::None);
         self.take_snapshot_back(who);
     }
 
     /// Commits the live transaction, if any. Others see it after [`Inner::end_commit`]. If there
-    /// are others, or if the transaction is over several databases, the medium's work is left to
-    /// the caller, who then asks for the outcome.
+    /// are other connections, or if the transaction is over several databases, the caller must
+    /// write to the medium, and then ask for the outcome with the returned value.
     pub(super) fn commit(&mut self, is_of_several: bool) -> Result<Option<Asked>, Trouble> {
         let Some(bytes) = &mut self.bytes else {
             return Err(not_open());
@@ -216,8 +218,8 @@ impl Inner {
         if !self.locks.is_idle() || self.is_committing() {
             return Err(Trouble::new(
                 TroubleKind::Busy,
-                "the file system had no room for a commit: the store is opened again once no \
-                 connection has a transaction of before",
+                "the file system had no space for a commit: the store reopens when all older \
+                 transactions have ended",
             ));
         }
         if let Some(mut lost) = self.bytes.take()
@@ -228,7 +230,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Lets the store give back unused room, unless something is in progress.
+    /// Lets the store release free space, unless a transaction or commit is in progress.
     pub(super) fn give_room_back(&mut self) {
         if !self.is_committing()
             && self.locks.writer().is_none()
@@ -243,7 +245,7 @@ impl Inner {
         self.before.is_some() || self.has_open_group()
     }
 
-    /// The result of the work that [`Inner::commit`] has left.
+    /// The result of the work that [`Inner::commit`] left to the caller.
     pub(super) fn outcome(&mut self) -> Result<(), Trouble> {
         self.bytes.as_mut().map_or(Ok(()), |bytes| bytes.outcome())
     }
@@ -354,7 +356,7 @@ impl Shared {
             .identity
             .lock()
             .unwrap_or_else(|held| held.into_inner());
-        // A database that waits for another process will open the file at its own path.
+        // A database that is not open yet will be opened by its own path.
         if open.is_none() && self.path == path {
             return true;
         }
@@ -364,7 +366,8 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// A store on which a call has panicked may be inconsistent in memory: it is not closed.
+    /// Does not close a store on which a call has panicked: its state in memory may be
+    /// inconsistent.
     fn drop(&mut self) {
         if let Err(panicked) = self.inner.get_mut()
             && let Some(bytes) = &mut panicked.into_inner().bytes

@@ -1,8 +1,8 @@
-//! Connections that wait for the turn to write, in first-come-first-served order.
+//! Connections that wait for the write lock, in first-come-first-served order.
 //!
 //! SQLite sleeps between two attempts to lock, for a millisecond at first and then longer. A commit
 //! is shorter. So a connection that was refused because another one is writing sleeps until that
-//! one is done ([`sleep`]). The turn is then promised to it for a moment. The order matters, since
+//! one is done ([`sleep`]). The lock is then promised to it for a moment. The order matters, since
 //! SQLite counts attempts, not time: a connection that is refused repeatedly would give up long
 //! before its timeout.
 
@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a turn is promised to a woken connection. Also how long a connection that has slept its
-/// full time keeps its place until it returns.
+/// How long the write lock is promised to a woken connection. Also how long a connection that has
+/// slept its full time keeps its place in the queue until it retries.
 const PROMISE: Duration = Duration::from_millis(10);
 
 /// Maximum time between the refusal of a connection and the sleep of its thread.
@@ -24,13 +24,14 @@ const FRESH: Duration = Duration::from_millis(1);
 enum State {
     /// Sleeping.
     Asleep,
-    /// Has slept its full time, and may retry until then; or has given up.
+    /// Has slept its full time and may retry until this instant; after that, it counts as having
+    /// given up.
     Awake(Instant),
-    /// Woken. Has the turn if it comes by then.
+    /// Woken. Gets the lock if it retries before this instant.
     Promised(Instant),
 }
 
-/// Connections that wait for the turn to write, in the order in which they came.
+/// Connections that wait for the write lock, in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Turns(VecDeque<(u64, State)>);
 
@@ -40,19 +41,19 @@ impl Turns {
         self.0.is_empty()
     }
 
-    /// Whether the free turn is promised to another connection.
+    /// Whether the free write lock is promised to another connection.
     pub(super) fn is_promised(&mut self, who: u64, now: Instant) -> bool {
         self.forget_late(now);
         self.promised().is_some_and(|(promised, _)| promised != who)
     }
 
-    /// Removes a connection that has the turn, or is gone.
+    /// Removes a connection that has the write lock or was closed.
     pub(super) fn leave(&mut self, who: u64) {
         self.0.retain(|&(waiting, _)| waiting != who);
     }
 
-    /// Called when the turn is free: promises it to the first sleeping connection, unless it is
-    /// promised already.
+    /// Called when the write lock is free. Promises it to the first sleeping connection, unless it
+    /// is promised already.
     pub(super) fn pass(&mut self, now: Instant) {
         self.forget_late(now);
         if self.promised().is_none() {
@@ -63,7 +64,7 @@ impl Turns {
         }
     }
 
-    /// Sets the state of a connection, in its place, or in a new last place.
+    /// Sets the state of a connection. A new connection goes to the end of the queue.
     fn put(&mut self, who: u64, state: State) {
         match self.0.iter_mut().find(|(waiting, _)| *waiting == who) {
             Some(waiting) => waiting.1 = state,
@@ -79,7 +80,7 @@ impl Turns {
         })
     }
 
-    /// Skips connections that have not come in time.
+    /// Removes connections that did not retry in time.
     fn forget_late(&mut self, now: Instant) {
         self.0.retain(|&(_, state)| match state {
             State::Promised(until) | State::Awake(until) => now <= until,
@@ -93,15 +94,15 @@ thread_local! {
     static REFUSED: RefCell<Option<(Weak<Shared>, u64, Instant)>> = const { RefCell::new(None) };
 }
 
-/// Records that a connection was refused the turn to write.
+/// Records that a connection was refused the write lock.
 pub(super) fn refused(shared: &Arc<Shared>, who: u64) {
     let refused = (Arc::downgrade(shared), who, Instant::now());
     REFUSED.with(|last| *last.borrow_mut() = Some(refused));
 }
 
 /// Sleeps like SQLite between two attempts to lock, at most `most`; less if the connection that was
-/// refused on this thread gets the turn. Returns `None`, without sleeping, if there is no such
-/// connection.
+/// refused on this thread is promised the write lock. Returns `None`, without sleeping, if there is
+/// no such connection.
 pub(crate) fn sleep(most: Duration) -> Option<Duration> {
     let (shared, who, at) = REFUSED.with(|last| last.borrow_mut().take())?;
     let shared = shared.upgrade().filter(|_| at.elapsed() < FRESH)?;

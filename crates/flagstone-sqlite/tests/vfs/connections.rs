@@ -464,7 +464,7 @@ fn a_store_is_copied_and_checked_beside_a_writer() {
                 .query_row(&backup, [], |_| Ok(()))
                 .expect_err("it is there");
             assert!(
-                again.to_string().contains("there is a file already"),
+                again.to_string().contains("the file exists already"),
                 "{again}"
             );
         }
@@ -473,7 +473,7 @@ fn a_store_is_copied_and_checked_beside_a_writer() {
     });
     let unnamed = db.query_row("PRAGMA flagstone_backup", [], |_| Ok(()));
     let unnamed = unnamed.expect_err("it has no name").to_string();
-    assert!(unnamed.contains("name a new file"), "{unnamed}");
+    assert!(unnamed.contains("give the path of a new file"), "{unnamed}");
 }
 
 /// What the functions below have given SQLite, by address.

@@ -66,7 +66,7 @@ fn fork_with_a_connection(folder: &Path) {
         read.expect_err("an inherited connection");
         let why = text(&db, "PRAGMA flagstone_error");
         assert!(
-            why.contains("forked") && why.contains("open it again there"),
+            why.contains("forked") && why.contains("open it again in this process"),
             "{why}"
         );
         let own = connect(folder);

@@ -43,7 +43,7 @@ fn a_database_opens_by_the_key_that_its_uri_names() {
     for parameters in ["", &two] {
         let (said, why) = refusal(&stores.uri("a.flag", parameters));
         assert!(said.contains("not a database"), "{said}");
-        assert!(why.contains("name the key in the same way"), "{why}");
+        assert!(why.contains("give the key in the same way"), "{why}");
     }
     let beside = Connection::open(stores.uri("a.flag", &one)).expect("a database");
     assert_eq!(text(&beside, "SELECT count(*) FROM t"), "3000");

@@ -320,8 +320,8 @@ fn protocols_by_name() {
     }
     for (protocol, why) in [
         ("nonsense", "no commit protocol"),
-        ("cfc", "reprogramming"),
-        ("plain", "half a transaction"),
+        ("cfc", "reprograms pages"),
+        ("plain", "does not keep transactions atomic"),
     ] {
         let uri = stores.uri("new.flag", &format!("&protocol={protocol}"));
         Connection::open(uri).expect_err("it cannot be");

@@ -118,16 +118,13 @@ impl Key {
             (Kind::Passphrase(text), PASSPHRASE) => {
                 let (memory, passes) = (get(lock, lock::MEMORY), get(lock, lock::PASSES));
                 let lanes = get(lock, lock::LANES) as u32;
-                let wrong = || {
-                    StoreError::Damaged(
-                        "the superblock asks for no work that Argon2id can do".into(),
-                    )
-                };
+                let wrong =
+                    || StoreError::Damaged("the superblock has invalid Argon2id parameters".into());
                 if memory > COST_MAX.0 || passes > COST_MAX.1 {
                     return Err(StoreError::Damaged(format!(
-                        "the superblock asks Argon2id for {memory} KiB and {passes} passes, and no \
-                         more than {} KiB and {} are made: no store was written so; put a backup \
-                         in its place",
+                        "the superblock asks Argon2id for {memory} KiB and {passes} passes, above \
+                         the limits of {} KiB and {}: it was changed; restore the store from a \
+                         backup",
                         COST_MAX.0, COST_MAX.1
                     )));
                 }
@@ -144,10 +141,10 @@ impl Key {
                 Ok(key)
             }
             (Kind::Raw(_), PASSPHRASE) => Err(StoreError::Key(
-                "the store is locked by a passphrase, and not by a key of 32 bytes".into(),
+                "the store is encrypted with a passphrase, not with a key of 32 bytes".into(),
             )),
             (Kind::Passphrase(_), RAW) => Err(StoreError::Key(
-                "the store is locked by a key of 32 bytes, and not by a passphrase".into(),
+                "the store is encrypted with a key of 32 bytes, not with a passphrase".into(),
             )),
             _ => Err(StoreError::Damaged(format!(
                 "the superblock has a lock of kind {kind}"
@@ -283,8 +280,8 @@ impl Heads {
 /// The error for a correct key if no superblock is as the store wrote it.
 fn unproven() -> StoreError {
     StoreError::Damaged(
-        "the superblocks are damaged: the key is right, and neither of them is as the store wrote \
-         it; nothing was changed: put a backup in the place of the store"
+        "both superblocks are damaged, although the key is right; nothing was changed: restore the \
+         store from a backup"
             .into(),
     )
 }
@@ -336,8 +333,8 @@ pub(crate) fn dress(
     let gives_up = gives_up && Superblock::read(medium.as_ref())?.is_none();
     if !heads.is_blank && !gives_up {
         return Err(StoreError::Key(
-            "there is no encrypted store here, and there is a key: leave the key out, or look \
-             whether the path is right"
+            "there is no encrypted store here, but a key was given: leave the key out, or check \
+             the path"
                 .into(),
         ));
     }
@@ -394,7 +391,7 @@ pub(super) fn rekey_on(medium: Box<dyn Medium>, old: &Key, new: &Key) -> Result<
     }
     let opened = heads.unlock(old)?;
     let pages_per_block = opened.pages_per_block.ok_or_else(|| {
-        StoreError::NotAStore("the making of this store was cut off; it holds nothing".into())
+        StoreError::NotAStore("the creation of this store was interrupted; it is empty".into())
     })?;
     let lock = new.lock(&opened.data_key)?;
     let medium = Encrypted::new(medium, &opened.data_key, lock, pages_per_block);

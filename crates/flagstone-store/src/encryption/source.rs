@@ -41,7 +41,7 @@ impl KeySource {
     ) -> Result<Option<KeySource>, StoreError> {
         match (file, variable) {
             (Some(_), Some(_)) => Err(StoreError::Key(format!(
-                "{} and {} name two keys: leave one of them out",
+                "{} and {} are two keys: leave one of them out",
                 names[0], names[1]
             ))),
             (Some(file), None) => Ok(Some(KeySource::File(file.to_path_buf()))),
@@ -106,8 +106,8 @@ impl OpenOptions {
         {
             let _ = source;
             Err(StoreError::Key(
-                "there is a key, and this program was built without encryption: build it again \
-                 with `--features encryption`"
+                "a key was given, but this program was built without encryption: build it with \
+                 `--features encryption`"
                     .into(),
             ))
         }

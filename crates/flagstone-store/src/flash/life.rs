@@ -470,7 +470,7 @@ impl MediumFlash {
         Ok(())
     }
 
-    /// Sets the counters and the closed flag in the superblock that is written next.
+    /// Sets the counters and the closed flag for the next superblock.
     fn say_closed(&mut self, closed: bool) {
         self.superblock.closed = Some(closed);
         if !closed {
@@ -479,7 +479,7 @@ impl MediumFlash {
         self.superblock.life = self.places.notes.life();
     }
 
-    /// Counts this opening in the superblock that is written next, unless it is counted already.
+    /// Counts this opening in the next superblock, unless it is counted already.
     pub(super) fn count_opening(&mut self) -> Result<(), FlashError> {
         if self.counted {
             return Ok(());
@@ -543,7 +543,7 @@ impl MediumFlash {
     }
 
     /// Enqueues the superblock of a grown store, with a sync before and after it: it must not count
-    /// blocks whose room a cut takes away.
+    /// blocks whose space a cut takes away.
     fn ask_for_superblock(&mut self) {
         self.say_closed(false);
         let (place, bytes) = self.superblock.advance();

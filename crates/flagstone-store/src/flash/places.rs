@@ -129,7 +129,7 @@ impl State {
 /// The shared state of a flash.
 pub(crate) struct Places {
     medium: Arc<dyn Medium>,
-    /// Read-ahead of the medium, if that is of use.
+    /// Read-ahead of the medium, if that is useful.
     expecting: Option<Expecting>,
     pub(super) notes: Notes,
     /// The identity of the store.
@@ -321,7 +321,7 @@ impl Places {
             return Ok(false);
         }
         let (offset, bytes) = (first * PAGE, u64::from(pages) * PAGE);
-        // Optional: if the medium refuses, the block keeps its room.
+        // Optional: if the medium refuses, the block keeps its space.
         let is_done = self.medium.discard(offset, bytes).unwrap_or(false);
         if is_done {
             state.discarded.insert(block);

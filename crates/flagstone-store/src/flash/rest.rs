@@ -43,13 +43,13 @@ pub(crate) fn is_worth(wrote: u64, pages: u32) -> bool {
 
 impl MediumFlash {
     /// Writes the tables that the next superblock will name. Returns their number of pages, or 0 if
-    /// there is no room for them.
+    /// there is no space for them.
     pub(super) fn leave_tables(&mut self, tables: &[u8]) -> Result<u32, FlashError> {
         let generations = self.places.state().generations.clone();
         let bytes = VERSION_BYTES + generations.len() * rested_block::SIZE + tables.len();
         let pages = bytes.div_ceil(DATA_BYTES);
         let offset = medium_bytes(self.geometry.pages_per_block, self.geometry.blocks());
-        // Lack of room is not a failure.
+        // Lack of space is not a failure.
         let end = offset + (pages * MEDIUM_PAGE_BYTES) as u64;
         if self.medium().reserve(end).is_err() {
             return Ok(0);

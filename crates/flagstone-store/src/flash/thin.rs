@@ -30,7 +30,7 @@ const PIECE_MOST: u32 = 32;
 /// blocks, the summaries of a close, and the journal of the file system.
 const LEFT_LEAST: u64 = 1 << 20;
 
-/// Whether the free room is too small for a write to a thin store.
+/// Whether the free space is too small for a write to a thin store.
 pub(crate) fn is_short(medium: &dyn Medium) -> bool {
     medium.left().is_some_and(|left| left < LEFT_LEAST)
 }
@@ -100,7 +100,7 @@ impl MediumFlash {
             pages: begin,
             is_new,
         } = taken.unwrap_or_default();
-        // A summary that a close wrote early lies apart from the block's other pages.
+        // The summary that a close wrote early is separate from the block's other pages.
         let is_alone = page == self.geometry.pages_per_block && begin < page;
         if page < begin || is_alone {
             return Ok(());
@@ -121,7 +121,7 @@ impl MediumFlash {
         Ok(())
     }
 
-    /// Prepares the pages of a block whose room was given back.
+    /// Prepares the pages of a block whose space was discarded.
     pub(super) fn prepare_pages(&self, block: Pbn) -> Result<(), FlashError> {
         let offset = (self.mark_of(block) + 1) * MEDIUM_PAGE_BYTES as u64;
         let bytes = self.geometry.pages_per_block as usize * MEDIUM_PAGE_BYTES;

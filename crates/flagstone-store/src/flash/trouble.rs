@@ -77,7 +77,7 @@ impl Trouble {
         self.0.kind.load(Ordering::Acquire)
     }
 
-    /// Whether the failure is lack of room.
+    /// Whether the failure is lack of space.
     pub(crate) fn is_for_room(&self) -> bool {
         self.kind() == NO_ROOM
     }
@@ -108,7 +108,7 @@ impl Trouble {
     }
 }
 
-/// Whether a system error means lack of room. The medium is not at fault.
+/// Whether a system error means lack of space. The medium is not at fault.
 pub(crate) fn is_no_room(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded)

@@ -94,7 +94,7 @@ struct Ahead {
     filling: Option<Filling>,
 }
 
-/// A range that is being filled.
+/// A range that is being filled with zeros.
 #[derive(Debug)]
 struct Filling {
     offset: u64,
@@ -404,9 +404,9 @@ impl Medium for Disk {
         let reserved =
             rustix::fs::fallocate(self.file(), FallocateFlags::empty(), has, bytes - has);
         match reserved {
-            // Unsupported by the file system: the file gets longer, and writes may find no room.
+            // Unsupported by the file system: the file gets longer, and writes may lack space.
             Err(rustix::io::Errno::OPNOTSUPP) => self.file().set_len(bytes),
-            // ext4 has lengthened the file by the free room that it found.
+            // ext4 has lengthened the file by the free space that it found.
             Err(error) => {
                 let _ = self.file().set_len(has);
                 Err(error.into())
@@ -430,7 +430,7 @@ impl Medium for Disk {
         if self.is_device {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        // A fill under way may be behind the new end, and would lengthen the file again.
+        // A fill in progress may be beyond the new end, and would lengthen the file again.
         self.ahead().has_filled(0);
         match self.bytes()? > bytes {
             true => self.file().set_len(bytes),
@@ -449,7 +449,7 @@ impl Medium for Disk {
             return Ok(());
         }
         match rustix::fs::fallocate(self.file(), FallocateFlags::KEEP_SIZE, offset, bytes) {
-            // Without support, room is allocated by the writes, if there is any.
+            // Without support, space is allocated by the writes.
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -39,7 +39,7 @@ impl Misreads {
     pub(crate) fn told(&self) -> Option<String> {
         let noted = self.0.lock().expect("no thread panics here");
         noted.as_ref().map(|(count, first)| {
-            format!("the medium has refused {count} reads, the first one while {first}")
+            format!("the medium refused {count} reads, the first one while {first}")
         })
     }
 }

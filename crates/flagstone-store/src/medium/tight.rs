@@ -32,7 +32,7 @@ pub struct Tight {
 }
 
 struct Plan {
-    /// Number of writes that still find room.
+    /// Number of writes that still find space.
     left: AtomicI64,
     refused: AtomicU64,
     /// How many sectors of a refused write land.

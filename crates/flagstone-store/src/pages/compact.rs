@@ -116,7 +116,7 @@ impl PageStore {
                 true => self.blank_in(block),
             };
             if pages > 0 {
-                // A failure is harmless: the store keeps the room.
+                // A failure is harmless: the store keeps the space.
                 let offset = first * PAGE;
                 let given = places.medium().discard(offset, u64::from(pages) * PAGE);
                 self.has_holes |= given.unwrap_or(false);

@@ -46,7 +46,7 @@ fn may_create(medium: &dyn Medium, options: &OpenOptions, found: &Found) -> Resu
     let may_write = options.create && !options.read_only;
     match found.head {
         Some(_) if may_write => return Ok(()),
-        Some(_) => return refuse("the making of this store was cut off; it holds nothing"),
+        Some(_) => return refuse("the creation of this store was interrupted; it is empty"),
         None if is_empty && may_write => return Ok(()),
         None if is_empty => return refuse("there is no store here: it is empty"),
         None if may_write && options.force => return Ok(()),
@@ -57,8 +57,8 @@ fn may_create(medium: &dyn Medium, options: &OpenOptions, found: &Found) -> Resu
     }
     refuse(
         "this is not a Flagstone store: neither of its first two pages is a superblock; nothing \
-         was changed. A store is made in an empty or missing file; to give up what is here, say so \
-         (`flagstone store create --force`, `create=force` in a URI)",
+         was changed. A store is created in an empty or missing file; to overwrite this file, use \
+         `flagstone store create --force`, or `create=force` in a URI",
     )
 }
 
@@ -70,7 +70,7 @@ pub(super) fn shape(options: &OpenOptions) -> Result<u32, StoreError> {
     let info = options.protocol.info();
     if info.reprograms {
         return Err(StoreError::Options(format!(
-            "{} sets flags by reprogramming pages, which a file cannot: use another protocol",
+            "{} reprograms pages to set flags, which a file does not support: use another protocol",
             info.name
         )));
     }
@@ -90,7 +90,7 @@ pub(super) fn shape(options: &OpenOptions) -> Result<u32, StoreError> {
         if is_too_large {
             let bytes = options.bytes;
             return Err(format!(
-                "a store of {bytes} bytes is larger than any can be: use fewer"
+                "a store of {bytes} bytes is too large: use fewer bytes"
             ));
         }
         shape.validate().map_err(|error| error.to_string())?;
@@ -141,14 +141,14 @@ pub(super) fn create(
     let identity = superblock.identity;
     let writing = "writing the superblock";
     if found.head.is_none() && medium.bytes().doing("asking for the length")? > 0 {
-        // Reserve first: nothing is overwritten unless there is room.
+        // Reserve first: nothing is overwritten unless there is space.
         medium.reserve(bytes).doing("reserving room for a store")?;
         let blank = [0; 2 * MEDIUM_PAGE_BYTES];
         medium.write_at(0, &blank).doing(writing)?;
         medium.sync().doing(writing)?;
     }
     superblock.begin(medium).doing(writing)?;
-    // A store of minimal size takes its room as it is written.
+    // A store of minimal size allocates its space as it is written.
     let making = match blocks == FIRST_BLOCKS {
         true => medium.lengthen(bytes),
         false => medium.reserve(bytes),
@@ -169,7 +169,7 @@ pub(super) fn create(
         0..blocks.max(doubted),
     )
     .doing("clearing marks of an older store")?;
-    // The superblock must not count room that a cut could take away.
+    // The superblock must not count space that a cut could take away.
     medium.sync().doing("making the room of a store durable")?;
     superblock.write(medium).doing(writing)?;
     Ok(Head {

@@ -229,8 +229,8 @@ pub(crate) fn doubt_blank(medium: &dyn Medium) -> Result<(), StoreError> {
         let bytes = signed_mark(medium, place).doing("looking for an older store")?;
         if signer_of(&bytes).is_some() {
             return Err(StoreError::NotAStore(
-                "both superblocks are zeros, and there are blocks of a store behind them; nothing \
-                 was changed: `flagstone store repair` salvages it, or discard all of the medium"
+                "both superblocks are zeros, but blocks of a store follow; nothing was changed: \
+                 salvage the store with `flagstone store repair`, or discard the whole medium"
                     .into(),
             ));
         }
@@ -271,15 +271,15 @@ pub(super) fn doubt_damaged_marks(notes: &Notes) -> Result<(), StoreError> {
     match notes.damage().marks.first() {
         None => Ok(()),
         Some(block) => Err(StoreError::Damaged(format!(
-            "the mark of block {block} is damaged: older versions of its pages could take their \
-             place; `flagstone store repair` salvages what can be read"
+            "the mark of block {block} is damaged, so older versions of its pages could return; \
+             `flagstone store repair` salvages what can be read"
         ))),
     }
 }
 
 fn newest_is_lost() -> StoreError {
     StoreError::Damaged(
-        "the newest superblock was damaged: the other one is older than what the store holds; \
+        "the newest superblock is damaged, and the other one is older than the data of the store; \
          `flagstone store repair` salvages what can be read"
             .into(),
     )
@@ -391,8 +391,8 @@ impl PageStore {
             && superblock.life.since == 0;
         if report.torn > 0 && always_closed {
             report.wrong.push(format!(
-                "{} pages have a wrong checksum that no power cut can have torn: the store was \
-                 always closed",
+                "{} pages have a wrong checksum, and a power cut cannot be the cause: the store \
+                 was always closed",
                 report.torn
             ));
         }
@@ -407,14 +407,14 @@ impl PageStore {
         if let Some(copy) = self.opened.damaged {
             let which = ["first", "second"][usize::from(copy)];
             report.wrong.push(format!(
-                "the {which} superblock is damaged; the other one is whole, and the next opening \
-                 that writes mends it"
+                "the {which} superblock is damaged; the other one is intact, and the next opening \
+                 for writing repairs it"
             ));
         }
         if let Some(why) = &self.left_wrong {
             report.wrong.push(format!(
-                "what the last close has left behind the blocks is wrong: {why}; the next opening \
-                 that writes takes it back"
+                "the tables saved by the last close are damaged: {why}; the next opening for \
+                 writing removes them"
             ));
         }
         let misreads = [&self.misreads, &self.notes.misreads];
@@ -423,13 +423,13 @@ impl PageStore {
             .extend(misreads.iter().filter_map(|reads| reads.told()));
         for damage in self.device.damage() {
             report.wrong.push(format!(
-                "{damage}: what it held is not known, and an older version of a page may stand \
-                 in its place"
+                "{damage}: its contents are unknown, and an older version of a page may be read \
+                 instead"
             ));
         }
         for block in &self.notes.damage().older {
             report.wrong.push(format!(
-                "the mark of block {block} is older than its pages, which are whole"
+                "the mark of block {block} is older than its pages, which are intact"
             ));
         }
         for block in &self.notes.damage().marks {

@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// What a store does after a write has found no room.
+/// The reaction of a store to a write that found no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AtNoRoom {
     /// The store is broken until its holder reopens it.
@@ -117,7 +117,7 @@ impl PageStore {
             return done;
         };
         let Some((at, before)) = live.doubtful.take() else {
-            // The store was reopened meanwhile, which decided the outcome.
+            // The store was reopened during the write, which decided the outcome.
             return match live.has_last {
                 true => Ok(()),
                 false => done,
@@ -193,7 +193,7 @@ impl PageStore {
         }
     }
 
-    /// Reopens the store if another thread has found no room for this store's writes.
+    /// Reopens the store if another thread has found no space for this store's writes.
     pub(crate) fn mend(&mut self) {
         if self.places.waits_for_room() {
             let _ = self.take_failure();
@@ -366,14 +366,14 @@ impl PageStore {
         has_all
     }
 
-    /// Whether a write may be tried: if room ran out before, checks for room again.
+    /// Whether a write may be tried. If space was lacking before, checks for space again.
     pub(super) fn may_write_now(&mut self) -> Result<(), StoreError> {
         self.mend();
         self.may_write()?;
         self.wait_for_room()
     }
 
-    /// Refuses writes while the medium lacks room for one page. The test rewrites the older
+    /// Refuses writes while the medium lacks space for one page. The test rewrites the older
     /// superblock in place, so an attempt costs one write and no further opening.
     fn wait_for_room(&mut self) -> Result<(), StoreError> {
         if !self.is_short {

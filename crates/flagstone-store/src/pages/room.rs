@@ -148,7 +148,7 @@ impl PageStore {
         }
         let mark = |block| mark_page(self.device.geometry().pages_per_block, block);
         let (offset, bytes) = (mark(first) * PAGE, (mark(end) - mark(first)) * PAGE);
-        // A failure is harmless: the store keeps the room.
+        // A failure is harmless: the store keeps the space.
         if !self.places.medium().discard(offset, bytes).unwrap_or(false) {
             return 0;
         }
@@ -186,8 +186,8 @@ impl PageStore {
     pub(super) fn make_room(&mut self) -> Result<(), StoreError> {
         if (self.is_thin || self.has_holes) && thin::is_short(self.places.medium()) {
             return Err(StoreError::Full(
-                "the file system has no megabyte left, and the store takes the room of some blocks \
-                 as they are written to"
+                "the file system has less than a megabyte left, and some blocks of the store have \
+                 no space allocated yet"
                     .into(),
             ));
         }

@@ -346,7 +346,7 @@ impl Groups {
         state.forming.members == 0 && state.flushing.is_none()
     }
 
-    /// Records that a ticket of a group was dropped, so that nobody hears of a failure.
+    /// Records that a ticket of a group was dropped, so that no caller gets its failure.
     pub(super) fn leave(&self, outcome: Outcome) {
         let mut state = self.state();
         let mut has_failed = false;
@@ -419,7 +419,7 @@ impl Groups {
         core.give_back(&mut store);
         let written = write(&mut store, &changes, members);
         if self.durable().is_stale() {
-            // There was no room, and the store was reopened.
+            // There was no space, and the store was reopened.
             return self.judge(&mut store, &changes, written);
         }
         let epoch = core.places.epoch();

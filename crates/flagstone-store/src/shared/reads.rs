@@ -144,7 +144,7 @@ impl Core {
         if let Some(page) = self.memory.newest(at, of.map(|seen| seen.commit)) {
             return Ok(Some(page));
         }
-        // A guard in the call would be held until the page was read.
+        // A guard in the call expression would be held until the page was read.
         let looked = self.look(&self.store(), of, at)?;
         self.fetch(of, at, looked)
     }
@@ -207,7 +207,7 @@ impl Core {
                     let since = of.map_or(looked.last, |seen| seen.commit);
                     match looked.is_newest {
                         true => self.memory.fetched(at, &page, since, looked.last),
-                        // If room was lacking, another page may get this place and generation.
+                        // If space was lacking, another page may get this place and generation.
                         false if place.kept.is_some() => {}
                         false => self.memory.fetched_older(&place, &page),
                     }

@@ -24,7 +24,7 @@ layout! {
 }
 
 layout! {
-    /// What the catalog says of a table.
+    /// The catalog's record of a table.
     pub table_record: 16 => {
         KIND:   1, "1 of an ordered table, 2 of a hashed one; with the top bit, it is being dropped: \
                     what its tree leads to and holds nothing has gone";

@@ -321,7 +321,7 @@ fn read<T: Codec>(table: &str, key: &[u8], bytes: &[u8]) -> Result<T, StoreError
         let kind = std::any::type_name::<T>();
         let bytes = bytes.len();
         super::read::in_table(table, Some(key))(StoreError::Options(format!(
-            "{bytes} bytes are no {kind}: the table was written with other types"
+            "{bytes} bytes are not a valid {kind}: the table was written with other types"
         )))
     })
 }

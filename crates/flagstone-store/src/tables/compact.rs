@@ -82,7 +82,7 @@ impl Store {
             let rest = tx.carry_out(from.clone(), most, act)?;
             match tx.commit() {
                 Ok(()) => (next, most) = (rest, STEP.min(2 * most)),
-                // A full store has room for small steps only.
+                // A full store has space for small steps only.
                 Err(StoreError::Full(_)) if most > 1 => most /= 2,
                 // Skip the place: the pages of a large value, which stay in place, or a merging
                 // node, at which the rest would begin again.

@@ -174,7 +174,7 @@ impl TableMut<'_> {
 }
 
 impl WriteTx {
-    /// Removes what is lost from the tree of a table.
+    /// Removes lost entries from the tree of a table.
     fn give_up(&mut self, record: Record) -> Result<(Record, Vec<Lost>), StoreError> {
         let (lost, pages) = lost_of(self.changed_mut(), record.root)?;
         // Empty pages that the tree references must not be allocated for anything else.

@@ -111,7 +111,7 @@ impl Held {
         Ok(held.expect("it was waited for"))
     }
 
-    /// Takes the writer state if it is free.
+    /// Takes the writer state, unless another transaction holds it.
     fn if_free(inner: &Arc<Inner>) -> Result<Option<Held>, StoreError> {
         Held::of(
             inner,
@@ -380,7 +380,7 @@ impl Store {
                 is_older: false,
             });
         }
-        // An empty store that is read-only has no writer.
+        // An empty read-only store has no writer.
         let writer = found.map_or(Place::Lost, |head| {
             Place::Here(Writer {
                 catalog: head.catalog,

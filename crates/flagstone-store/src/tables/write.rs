@@ -205,7 +205,7 @@ impl WriteTx {
         self.may_go_on()?;
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(StoreError::NoTable(format!(
-                "`{name}` is no name for a table: use 1 to {NAME_MAX} bytes"
+                "`{name}` is not a valid table name: use 1 to {NAME_MAX} bytes"
             )));
         }
         let record = match (self.record(name)?, kind) {
@@ -459,7 +459,7 @@ impl WriteTx {
     /// Checks all tables.
     ///
     /// # Errors
-    /// Says what does not hold, and in which table.
+    /// Describes the inconsistency, and names the table.
     pub(super) fn check(&mut self) -> Result<(), String> {
         let say = |error: StoreError| error.to_string();
         let all = records(&self.catalog().map_err(say)?).map_err(say)?;

@@ -47,13 +47,13 @@ impl Draft {
             Ok(_) => target.canonicalize().map_err(io_error("opening", target))?,
             Err(_) if link.is_some_and(|link| link.is_symlink()) => {
                 return Err(refuse(
-                    "this symbolic link leads nowhere; name a file".into(),
+                    "this symbolic link is broken: give another path".into(),
                 ));
             }
             Err(_) => target.to_path_buf(),
         };
         let name = resolved.file_name();
-        let name = name.ok_or_else(|| refuse("this is no name of a file".into()))?;
+        let name = name.ok_or_else(|| refuse("this is not a valid file name".into()))?;
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
         hidden.push(".draft");
@@ -89,12 +89,12 @@ impl Draft {
         if let Some(input) = &self.input {
             let input = std::fs::metadata(input).map_err(io_error("looking at", input))?;
             if (input.dev(), input.ino()) == (there.dev(), there.ino()) {
-                return refuse("this is the store that is read; name another file");
+                return refuse("this is the input store itself: give another path");
             }
         }
         match (there.is_file(), self.replaces) {
-            (false, _) => refuse("there is something that is no regular file; name another"),
-            (true, false) => refuse("there is a file already; `--force` replaces it"),
+            (false, _) => refuse("this is not a regular file: give another path"),
+            (true, false) => refuse("the file exists already: use `--force` to replace it"),
             (true, true) if self.input.is_some() => {
                 // A store that a process has open must not be replaced.
                 Disk::open(&self.target, false, true).map(Some)
@@ -146,7 +146,7 @@ impl Draft {
         let free = system.f_bavail.saturating_mul(system.f_frsize);
         match free < bytes {
             true => Err(StoreError::Full(format!(
-                "the new file takes {bytes} bytes in {}, and {free} are free there; nothing was \
+                "the new file needs {bytes} bytes in {}, but {free} bytes are free; nothing was \
                  changed",
                 self.folder().display()
             ))),

@@ -127,7 +127,7 @@ pub fn compact(
     let meta = metadata(path)?;
     let refuse = |why: &str| Err(StoreError::Options(format!("{}: {why}", named.display())));
     if !meta.is_file() {
-        return refuse("a block device keeps its size: there is no room to give back");
+        return refuse("a block device has a fixed size, so compaction cannot free space");
     }
     if meta.nlink() > 1 {
         return refuse("the file has another name (a hard link), which would keep the old store");
@@ -156,7 +156,7 @@ pub fn bytes_of_copy(store: &PageStore) -> u64 {
     let full = info.pages.div_ceil(ftl.data_pages_per_block().into());
     let is_meta = |&block: &u32| ftl.block_state(Pbn(block)) == BlockState::Meta;
     let meta = (0..info.blocks).filter(is_meta).count() as u64;
-    // Together with open blocks and those waiting for their summary. The copy then need not grow.
+    // In addition to open blocks and those waiting for their summary. The copy then need not grow.
     let spare = u64::from(ftl.gc_threshold_blocks()) + meta + 5;
     let least = (full + spare).max(crate::pages::FIRST_BLOCKS.into());
     let least = u32::try_from(least).unwrap_or(u32::MAX);
@@ -229,8 +229,8 @@ fn copy(
     let lost = fill(&mut source, &draft, life, &mut step)?;
     if let Some(at) = lost.first() {
         return Err(StoreError::Damaged(format!(
-            "page {at} cannot be read: `flagstone store check` lists all that cannot, and \
-             `flagstone store repair` salvages the others"
+            "page {at} cannot be read: `flagstone store check` lists all damaged pages, and \
+             `flagstone store repair` salvages the other pages"
         )));
     }
     let bytes = compare(&mut source, &draft, &mut step)?;

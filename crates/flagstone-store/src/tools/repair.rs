@@ -37,7 +37,7 @@ use std::path::Path;
 /// Example: [`Repaired`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// Its commit protocol.
+    /// The commit protocol of the damaged store.
     pub protocol: Option<Kind>,
     /// Pages per block. If `None`, derived from the distance of the marks.
     pub pages_per_block: Option<u32>,
@@ -130,8 +130,8 @@ pub fn repair(
         draft.has_room(patched.bytes)?;
         report.pages = newest::salvage(&patched, &head.superblock, &draft, progress)?;
         report.missing.push(
-            "which transactions have committed: pages of others are there as well, and older \
-             versions of pages that were damaged"
+            "the commit state of transactions: the copy also has pages of uncommitted \
+             transactions, and older versions of damaged pages"
                 .into(),
         );
         report.missing.extend(misreads.told());
@@ -144,8 +144,8 @@ pub fn repair(
     let mut store = match PageStore::on(Box::new(patched), &reading) {
         Err(StoreError::Damaged(_)) => {
             return Err(StoreError::Damaged(format!(
-                "{}: what the protocol needs to recover the store is damaged; `--newest` salvages \
-                 the newest whole version of each page, whether or not its transaction committed",
+                "{}: data that the protocol needs for recovery is damaged; `--newest` salvages the \
+                 newest intact version of each page, whether or not its transaction committed",
                 from.display()
             )));
         }
@@ -195,14 +195,15 @@ fn mend_tables(draft: &Draft, hints: &Hints, report: &mut Repaired) -> Result<()
             let checked = if hints.newest { tables.check() } else { Ok(()) };
             report.missing.extend(checked.err().map(|why| {
                 format!(
-                    "how pages of tables of different moments fit together ({why}): do not write \
-                     to these tables, copy what `flagstone store scan` reads of them"
+                    "the consistency of the tables, whose pages are from different moments \
+                     ({why}): do not write to these tables; copy their rows with `flagstone store \
+                     scan`"
                 )
             }));
         }
         Err(error) if error.is_damage() => {
             let as_they_were =
-                format!("what the tables have lost, which are as they were: {error}");
+                format!("the damaged parts of the tables, which were not repaired: {error}");
             report.missing.push(as_they_were);
         }
         Err(error) => return Err(error),
@@ -222,7 +223,9 @@ fn patch(
     let there = blocks_in(bytes, pages);
     let known = superblock.blocks;
     geometry(pages, known.max(1)).validate().map_err(|error| {
-        StoreError::Damaged(format!("what is known of the store cannot be: {error}"))
+        StoreError::Damaged(format!(
+            "the known geometry of the store is invalid: {error}"
+        ))
     })?;
     let mut patches = BTreeMap::new();
     let mut boot = superblock.boot;
@@ -292,7 +295,7 @@ fn patch(
     })
 }
 
-/// Reconstructs the superblock from what is left of it and from hints.
+/// Reconstructs the superblock from its remains and from hints.
 fn head(
     disk: &dyn Medium,
     bytes: u64,
@@ -306,8 +309,8 @@ fn head(
         };
         let protocol = hints.protocol.ok_or_else(|| {
             StoreError::Damaged(
-                "both superblocks are damaged: name the protocol of the store (`--protocol seal` \
-                 unless it was made with another)"
+                "both superblocks are damaged: give the protocol of the store (`--protocol seal`, \
+                 unless it was created with another)"
                     .into(),
             )
         })?;
@@ -337,8 +340,8 @@ fn head(
         };
         superblock.blocks = blocks_for_pages(disk, &superblock, blocks)?;
         report.mended.push(format!(
-            "both superblocks are damaged; as it was said or found, the protocol is {protocol}, \
-             and {} blocks have {pages_per_block} pages",
+            "both superblocks are damaged; given or found: the protocol {protocol}, and {} blocks \
+             of {pages_per_block} pages",
             superblock.blocks
         ));
         return Ok(superblock);
@@ -346,7 +349,7 @@ fn head(
     let mut superblock = head.superblock;
     let wrong = |what: &str, said: String, has: String| {
         StoreError::Options(format!(
-            "the store has {what} {has}, as its superblock says, and not {said}: leave that out"
+            "the superblock of the store has {what} {has}, not {said}: leave that option out"
         ))
     };
     if let Some(said) = hints.protocol.filter(|&said| said != superblock.protocol) {
@@ -367,7 +370,7 @@ fn head(
     };
     if marked == 0 {
         return Err(StoreError::NotAStore(
-            "the making of this store was cut off: it holds nothing to salvage".into(),
+            "the creation of this store was interrupted: it holds nothing to salvage".into(),
         ));
     }
     if may_be_older {
@@ -399,8 +402,8 @@ fn distance_of_marks(disk: &dyn Medium, bytes: u64) -> Result<u32, StoreError> {
         }
     }
     Err(StoreError::Damaged(
-        "both superblocks are damaged, and no marks say how far apart blocks lie: name the pages \
-         of a block (`--pages-per-block 128` unless it was made with another)"
+        "both superblocks are damaged, and no marks show the size of blocks: give the pages per \
+         block (`--pages-per-block 128`, unless it was created with another)"
             .into(),
     ))
 }

@@ -229,7 +229,7 @@ fn a_backup_is_a_store_and_replaces_nothing_unasked() {
     for own in [&path, &folder.path().join("link.flag")] {
         let _ = std::os::unix::fs::symlink(&path, own);
         let refused = backup(&path, own, &options(), true, &mut quiet());
-        assert_says(refused, "is the store that is read");
+        assert_says(refused, "is the input store itself");
     }
     // Neither from a store that is open for writing, nor over one.
     let open = PageStore::open(&path, &OpenOptions::existing()).expect("the store");

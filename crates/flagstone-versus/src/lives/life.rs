@@ -1,4 +1,4 @@
-//! The lives: workloads of a database file, and what one costs the process that runs it.
+//! The lives: workloads of a database file, and the cost of each to the process that runs it.
 
 use super::stores::{Kept, Kind};
 use crate::limit;
@@ -13,39 +13,41 @@ use std::time::{Duration, Instant};
 const VALUE_BYTES: u64 = 100;
 const RECORD_BYTES: u64 = 8 + VALUE_BYTES;
 
-/// The key whose delete the control drops.
+/// The key whose deletion the control ignores.
 const DROPPED: u64 = 100;
 
-/// Lives of `flagstone sqlite lives` as keys and values, in the same sizes.
+/// The lives of `flagstone sqlite lives`, of the same sizes, on keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Life {
-    /// 8,000 records; 3,000 commits of one changed record.
+    /// 8,000 records; 3,000 commits that change one record each.
     Small,
     /// 150,000 records are loaded, 95 % are deleted in one transaction; compaction.
     Bulk,
-    /// 100,000 records, all changed in one transaction, in no order, three times; compaction.
+    /// 100,000 records, all changed in one transaction in random order, three times; compaction.
     Giant,
-    /// 5,000 records wait; 3,000 commits insert one at one end and delete one at the other.
+    /// A queue of 5,000 records; 3,000 commits insert a record at one end and delete one at the
+    /// other.
     Queue,
-    /// 20,000 records; 800 commits of 100 new ones, and after each 50th one that deletes the old.
+    /// 20,000 records; 800 commits insert 100 records each; after every 50th, one commit deletes
+    /// the old records.
     Series,
-    /// 8,000 records; opened, ten commits of one changed record, closed: a hundred times.
+    /// 8,000 records; a hundred times: open, ten commits that change one record each, close.
     Daily,
 }
 
-/// What a life costs; bytes, if a name says nothing else.
+/// The cost of a life, in bytes unless the name has another unit.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Costs {
-    /// Keys and values that were given.
+    /// Keys and values that the life wrote.
     pub(super) given: u64,
-    /// Written by the process, by the kernel's count. A buffered write counts all of the folio that
-    /// it makes dirty, which may be many times what reaches the device.
+    /// Bytes written by the process, as the kernel counts them. A buffered write counts the whole
+    /// folio that it makes dirty, which may be many times the bytes that reach the device.
     pub(super) written: u64,
-    /// Written to the device, by whichever process, with the journal of the file system.
+    /// Bytes written to the device by all processes, including the file system's journal.
     pub(super) device: Option<u64>,
-    /// Room of the files when it was largest for the records that they held, and those records.
+    /// Size of the files and of the records in them, at the moment when their ratio was largest.
     pub(super) most: [u64; 2],
-    /// Both after the life.
+    /// Size of the files and of the records in them after the life.
     pub(super) end: [u64; 2],
     pub(super) memory: u64,
     pub(super) descriptors: u64,
@@ -54,11 +56,11 @@ pub(super) struct Costs {
     pub(super) opening_ns: u64,
 }
 
-/// A life that is being lived.
+/// The state of a running life.
 pub(super) struct Lived {
     kind: Kind,
     folder: PathBuf,
-    /// Absent while it is closed.
+    /// `None` while the store is closed.
     store: Option<Box<dyn Kept>>,
     dice: Pcg64Mcg,
     /// The model: the stamp of the value of each key, 0 if the key is absent.
@@ -84,7 +86,7 @@ impl Lived {
         })
     }
 
-    /// Lives `life`, and checks at the end that the store holds what it was given.
+    /// Runs `life`, and checks at the end that the store holds the records of the model.
     pub(super) fn live(mut self, life: Life, times: u64) -> Result<Costs> {
         let device_before = written_to_device(&self.folder)?;
         let before = limit::io()?.1;
@@ -136,7 +138,7 @@ impl Lived {
                 let records = 100_000 * times;
                 self.load(records)?;
                 for round in 1..4 {
-                    // A prime that does not divide the number of records: each of them once.
+                    // A prime that does not divide the number of records, so each key occurs once.
                     let keys = (0..records).map(|at| (at * 7_919 + round) % records);
                     self.commit(keys, [])?;
                     self.sample()?;
@@ -187,7 +189,7 @@ impl Lived {
         self.store.as_ref().context("it is open")?.first(count)
     }
 
-    /// Times an opening with the read of the first record.
+    /// Measures the time to open the store and read the first record.
     fn opening(&mut self) -> Result<Duration> {
         let began = Instant::now();
         self.open()?;
@@ -249,7 +251,8 @@ impl Lived {
         Ok(())
     }
 
-    /// Looks at the room of the files beside what they hold, and at the descriptors.
+    /// Samples the size of the files against that of the records, and the number of open
+    /// descriptors.
     fn sample(&mut self) -> Result<()> {
         let now = [room(&self.folder)?, (self.records * RECORD_BYTES).max(1)];
         let share = |[room, live]: [u64; 2]| room as f64 / live.max(1) as f64;
@@ -259,7 +262,7 @@ impl Lived {
         let held = || anyhow::Ok(descriptors()?.saturating_sub(self.descriptors_before));
         let mut most = held()?;
         if most > self.costs.descriptors {
-            // A descriptor that a thread closes again meanwhile is not held.
+            // Ignores descriptors that another thread opens only briefly.
             std::thread::sleep(Duration::from_millis(20));
             most = most.min(held()?);
         }
@@ -267,39 +270,39 @@ impl Lived {
         Ok(())
     }
 
-    /// Fails unless the store holds the keys and values of the model, and no others.
+    /// Fails unless the store holds exactly the keys and values of the model.
     fn check(&self) -> Result<()> {
         let found = self.first(usize::MAX)?;
         let keys = (0..self.stamps.len() as u64).filter(|&key| self.stamps[key as usize] > 0);
         for (key, (found_key, found)) in keys.zip(&found) {
             ensure!(
                 *found_key == key.to_be_bytes(),
-                "key {key} is next, and the store has {found_key:02x?}"
+                "expected key {key} next, but the store has {found_key:02x?}"
             );
             let is_right = *found == value(key, self.stamps[key as usize]);
-            ensure!(is_right, "key {key} has a value that is not its last one");
+            ensure!(is_right, "key {key} has a value that is not the last one written");
         }
         let (found, right) = (found.len() as u64, self.records);
         ensure!(
             found == right,
-            "the store has {found} records in place of {right}"
+            "the store has {found} records, expected {right}"
         );
         Ok(())
     }
 }
 
-/// The value of `key` with `stamp`: bytes that do not compress.
+/// The value of `key` with `stamp`: incompressible bytes.
 fn value(key: u64, stamp: u64) -> Vec<u8> {
     crate::ycsb::value(key.to_be_bytes(), stamp, VALUE_BYTES)
 }
 
-/// Bytes written to the device below `folder`, once its file system is synced.
+/// Bytes written to the device below `folder`. Syncs its file system first.
 fn written_to_device(folder: &Path) -> Result<Option<u64>> {
     rustix::fs::syncfs(std::fs::File::open(folder)?)?;
     Ok(limit::written_to_device(folder))
 }
 
-/// The peak memory of this process, with the pages of files that it maps.
+/// The peak memory of this process, including mapped file pages.
 fn memory() -> Result<u64> {
     let all = std::fs::read_to_string("/proc/self/status")?;
     let kib = all.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -307,13 +310,13 @@ fn memory() -> Result<u64> {
     Ok(kib.context("no VmHWM")?.parse::<u64>()? * 1024)
 }
 
-/// Descriptors that this process has open.
+/// The number of open descriptors of this process.
 fn descriptors() -> Result<u64> {
-    // One of them reads the folder.
+    // Reading the folder opens one descriptor itself.
     Ok(std::fs::read_dir("/proc/self/fd")?.count() as u64 - 1)
 }
 
-/// Bytes on disk of the files in `folder`.
+/// Disk space of the files in `folder`, in bytes.
 fn room(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {

@@ -1,8 +1,9 @@
-//! `flagstone-versus lives`: what several workloads cost in Flagstone's tables and in stores that
-//! people use, beside SQLite with its WAL: bytes, room, memory, descriptors, latency.
+//! `flagstone-versus lives`: the cost of several workloads in Flagstone's tables and in widely used
+//! stores, compared with SQLite in WAL mode: bytes, disk space, memory, descriptors, latency.
 //!
-//! Each life is a process of its own, so that the kernel's counts are of that life alone. [`life`]
-//! has the lives, [`stores`] the stores. `flagstone sqlite lives` does it for SQLite in a store.
+//! Each life runs in a process of its own, so that the kernel's counts cover that life alone.
+//! [`life`] has the lives, [`stores`] the stores. `flagstone sqlite lives` measures SQLite in a
+//! store.
 
 mod life;
 mod stores;
@@ -15,31 +16,31 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use stores::Kind;
 
-/// Compare what several ways of living cost in Flagstone's tables and in other stores.
+/// Compare the cost of several simulated lives in Flagstone's tables and in other stores.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Lives {
     /// Lives, separated by commas [default: all].
     #[arg(long, value_delimiter = ',', value_enum, hide_default_value = true, default_values_t = Life::value_variants().to_vec())]
     only: Vec<Life>,
-    /// Stores, separated by commas; ratios are to SQLite [default: all].
+    /// Stores, separated by commas; ratios are relative to SQLite [default: all].
     #[arg(long, value_delimiter = ',', value_enum, hide_default_value = true, default_values_t = Kind::ALL)]
     stores: Vec<Kind>,
-    /// How many times as long each life is.
+    /// Factor by which each life is lengthened.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     times: u64,
     /// Seed of keys and values.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the files go; they are removed afterwards.
+    /// Folder for the files, which are removed afterwards.
     #[arg(long)]
     dir: PathBuf,
-    /// Print one JSON object a row, one a line.
+    /// Print one JSON object per row, one per line.
     #[arg(long)]
     json: bool,
-    /// First live `queue` in a store that drops a delete: a control, which must be found.
+    /// First run `queue` in a store that ignores a delete: a control, which must be detected.
     #[arg(long)]
     check: bool,
-    /// Live one life in this process, in the folder `--dir`.
+    /// Run one life in this process, in the folder `--dir`.
     #[arg(long, hide = true)]
     alone: bool,
 }
@@ -53,10 +54,10 @@ pub(crate) fn main(args: &Lives) -> Result<()> {
     }
     if args.check {
         let found = args.apart(Life::Queue, Kind::DropsADelete).is_err();
-        ensure!(found, "a store that drops a delete was not found");
-        eprintln!("found, as it must be");
+        ensure!(found, "the check did not notice a store that drops a delete");
+        eprintln!("the control store was detected, as expected");
     }
-    // The others are compared with SQLite.
+    // SQLite comes first, since the others are compared with it.
     let mut kinds = args.stores.clone();
     kinds.sort_by_key(|&kind| kind != Kind::Sqlite);
     let mut table = comfy_table::Table::new();
@@ -101,7 +102,7 @@ pub(crate) fn main(args: &Lives) -> Result<()> {
 
 const NOTES: &str = "\
 given, device, memory, room: MB
-written: by the process, as the kernel counts; a buffered write counts its whole folio
+written: bytes written by the process, as counted by the kernel; a buffered write counts its whole folio
 device: written to the device by all processes, with the journal of the file system: use a file \
 system of its own
 most: room of the files when largest for the records in them, and those records; end: both after the \
@@ -139,7 +140,7 @@ fn name(it: impl ValueEnum) -> String {
 }
 
 impl Lives {
-    /// Lives a life in a process of its own.
+    /// Runs a life in a child process.
     fn apart(&self, life: Life, kind: Kind) -> Result<Costs> {
         let what = format!("{} in {}", name(life), name(kind));
         eprintln!("{what}");

@@ -3,14 +3,14 @@
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 
-/// A store, or a control.
+/// A store under test, or a control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Kind {
     Sqlite,
     Flagstone,
     Lmdb,
     Redb,
-    /// Control: LMDB that does not hear of one delete. The check must find it.
+    /// Control: LMDB that ignores one delete. The check must detect it.
     #[value(hide = true, name = "lmdb-that-drops-a-delete")]
     DropsADelete,
 }
@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// A key with its new value; with `None` the key is deleted.
+/// A key and its new value; `None` deletes the key.
 pub(super) type Change = ([u8; 8], Option<Vec<u8>>);
 
 /// An open store.
@@ -39,7 +39,7 @@ pub(super) trait Kept {
     fn commit(&mut self, changes: &mut dyn Iterator<Item = Change>) -> Result<()>;
     /// Reads the first `count` records.
     fn first(&self, count: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
-    /// Gives free room back to the file system by the store's own means.
+    /// Returns free space to the file system by the store's own means.
     fn compact(self: Box<Self>) -> Result<Box<dyn Kept>>;
     fn close(self: Box<Self>) -> Result<()> {
         Ok(())
@@ -87,7 +87,7 @@ struct Lmdb {
 }
 
 impl Lmdb {
-    // Mapping a file is unsafe if another process changes it. None does here.
+    // Safe only if no other process changes the mapped file. None does here.
     #[allow(unsafe_code)]
     fn open(folder: &Path) -> Result<Lmdb> {
         let mut options = heed::EnvOpenOptions::new();
@@ -120,7 +120,7 @@ impl Kept for Lmdb {
             .collect()
     }
 
-    /// LMDB does not shrink its file: a compacted copy takes its place.
+    /// LMDB does not shrink its file: a compacted copy replaces it.
     fn compact(self: Box<Self>) -> Result<Box<dyn Kept>> {
         let Lmdb { folder, env, .. } = *self;
         let copy = folder.join("copy");

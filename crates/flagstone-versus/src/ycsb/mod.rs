@@ -1,10 +1,10 @@
-//! `flagstone-versus ycsb`: the workloads of YCSB, with durable commits and several threads, in
-//! Flagstone's tables and in stores that people use.
+//! `flagstone-versus ycsb`: the YCSB workloads, with durable commits and several threads, in
+//! Flagstone's tables and in widely used stores.
 //!
-//! This process only starts others ([`phases`]) and prints what they measured. Each store is first
-//! checked: it gives back what was put there, and waits for the medium at each commit. Then it is
-//! loaded in one process, and each cell of the grid is measured in another one. At the end a
-//! process that commits is killed, and another one opens what it has left.
+//! This process only starts children ([`phases`]) and prints their measurements. Each store is
+//! first checked: it must return what was written, and wait for the medium at each commit. Then it
+//! is loaded in one process, and each cell of the grid is measured in another. At the end a
+//! committing process is killed, and another one opens the store.
 
 mod phases;
 mod stores;
@@ -25,70 +25,71 @@ use work::WORKLOADS;
 
 pub(crate) use work::value;
 
-/// Threads that commit in a process that is killed, beside the one whose commits are counted.
+/// Number of committing threads in a process that is killed, besides the one whose commits are
+/// counted.
 const KILLED_THREADS: usize = 4;
 
-/// Compare Flagstone's tables with other stores by the workloads of YCSB.
+/// Compare Flagstone's tables with other stores under the YCSB workloads.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Ycsb {
     /// Stores, separated by commas.
     #[arg(long, value_delimiter = ',', default_values = names(), value_parser = known_names())]
     stores: Vec<String>,
-    /// Workloads: letters from a to f as YCSB has them, u (updates of records drawn evenly) and p
-    /// (reads of records drawn evenly).
+    /// Workloads: YCSB's letters a to f, u (updates of uniformly drawn records) and p (reads of
+    /// uniformly drawn records).
     #[arg(long, default_value = "abcdefup", value_parser = workloads)]
     workloads: String,
     /// Numbers of threads, separated by commas.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 8], value_parser = count(1, 256))]
     threads: Vec<u64>,
-    /// Numbers of writes of a durable commit, separated by commas.
+    /// Writes per durable commit, separated by commas.
     #[arg(long, value_delimiter = ',', default_values_t = [1], value_parser = count(1, 1 << 20))]
     batches: Vec<u64>,
-    /// Records, with keys of 8 bytes.
+    /// Number of records, with keys of 8 bytes.
     #[arg(long, default_value_t = 1_000_000, value_parser = count(1_000, 1 << 32))]
     records: u64,
-    /// Bytes of a value.
+    /// Bytes per value.
     #[arg(long, default_value_t = 100, value_parser = count(8, 1 << 20))]
     value: u64,
-    /// Load the records in the order of their keys. Else each commit of the load changes pages all
-    /// over a store, which takes long for millions of records.
+    /// Load the records in key order. Otherwise each commit of the load changes pages all over the
+    /// store, which is slow for millions of records.
     #[arg(long)]
     ordered: bool,
-    /// Seconds that a cell is measured, after half as long that is not.
+    /// Seconds to measure each cell, after a warm-up half as long.
     #[arg(long, default_value_t = 4.0, value_parser = seconds)]
     seconds: f64,
-    /// Bytes of memory for caches and the system's pages [default: 10 % of the data].
+    /// Bytes of memory for caches and the system's page cache [default: 10 % of the data].
     #[arg(long)]
     memory: Option<u64>,
-    /// Bytes of memory beside that: stacks, buffers, what a library needs to go.
+    /// Bytes of memory beyond --memory: stacks, buffers, a library's initial allocations.
     #[arg(long, default_value_t = 24 << 20)]
     slack: u64,
-    /// Where the files go.
+    /// Folder for the files.
     #[arg(long)]
     dir: PathBuf,
-    /// Leave the loaded stores there, and use those that are there.
+    /// Keep the loaded stores afterwards, and reuse existing ones.
     #[arg(long)]
     keep: bool,
-    /// Only check that the stores give back what was put there, and that commits are durable.
+    /// Only check that the stores return what was written, and that commits are durable.
     #[arg(long)]
     check: bool,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print one JSON object a cell, one a line.
+    /// Print one JSON object per cell, one per line.
     #[arg(long)]
     json: bool,
-    /// What a process of its own does.
+    /// Run one phase, as a child process.
     #[arg(long, hide = true)]
     phase: Option<Phase>,
     /// The number of the first record that may be inserted.
     #[arg(long, hide = true, default_value_t = 0)]
     first_new: u64,
-    /// How many records from there on are to be found.
+    /// Number of acknowledged records from `--first-new` on that must be found.
     #[arg(long, hide = true, default_value_t = 0)]
     acknowledged: u64,
 }
 
-/// What was measured in a cell. What does not apply is not there.
+/// The measurements of a cell; fields that do not apply are absent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Cell {
     store: String,
@@ -97,7 +98,7 @@ struct Cell {
     value: u64,
     threads: u64,
     batch: u64,
-    /// The limit on memory, and whether it holds.
+    /// The memory limit, and whether it could be set.
     memory: u64,
     limited: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,29 +110,29 @@ struct Cell {
     file_bytes: u64,
 }
 
-/// Operations that were measured.
+/// Measurements of the operations.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Run {
     per_s: f64,
     p50_us: f64,
     p999_us: f64,
-    /// Bytes that were written to the device meanwhile, whoever wrote them: files do not say what
-    /// their file system writes for them.
+    /// Bytes written to the device per operation, by any process, since the kernel does not
+    /// attribute a file system's own writes to a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     written: Option<f64>,
-    /// Bytes that the system fetched from the device for the process.
+    /// Bytes fetched from the device for the process, per operation.
     read: f64,
 }
 
-/// An opening and the first read, of a store whose process was killed.
+/// The first opening and read of a store whose process was killed.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Opened {
     open_ms: f64,
-    /// Commits that were acknowledged before the kill and looked for: all were there.
+    /// Acknowledged commits that were looked for and found after the kill.
     found: u64,
 }
 
-/// The medians of a commit of one record, and of a write of 4 KiB with a sync.
+/// Median times of a commit of one record, and of a 4 KiB write with a sync.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Checked {
     commit_us: f64,
@@ -139,8 +140,8 @@ struct Checked {
 }
 
 impl Checked {
-    /// Whether commits wait for the medium: one that takes less than half as long as the least that
-    /// can be durable does not.
+    /// Whether commits wait for the medium. A commit that takes less than half as long as a synced
+    /// write cannot be durable.
     fn waits(&self) -> bool {
         self.commit_us * 2.0 >= self.sync_us
     }
@@ -151,7 +152,7 @@ fn names() -> Vec<&'static str> {
 }
 
 fn known_names() -> PossibleValuesParser {
-    // The control is no choice for a table, but its processes are started by name as well.
+    // The control is hidden in the help, but its child processes are started by this name.
     let control = clap::builder::PossibleValue::new(NEVER_SYNCS).hide(true);
     let known = names().into_iter().map(clap::builder::PossibleValue::new);
     PossibleValuesParser::new(known.chain([control]))
@@ -164,7 +165,7 @@ fn count(least: u64, most: u64) -> clap::builder::RangedU64ValueParser {
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
-        _ => Err("a number above 0, and at most 3600".into()),
+        _ => Err("must be a number above 0 and at most 3600".into()),
     }
 }
 
@@ -191,7 +192,7 @@ pub(crate) fn main(args: &Ycsb) -> Result<()> {
     }
 }
 
-/// A cell of the grid.
+/// One cell of the grid.
 #[derive(Debug, Clone, Copy)]
 struct At<'a> {
     store: &'a str,
@@ -201,7 +202,7 @@ struct At<'a> {
 }
 
 impl<'a> At<'a> {
-    /// Where the workload does not matter.
+    /// A cell for phases in which the workload does not matter.
     fn any(store: &'a str) -> At<'a> {
         At {
             store,
@@ -236,8 +237,8 @@ impl Ycsb {
         let (mut cells, mut lost) = (Vec::new(), Vec::new());
         for store in &self.stores {
             let path = self.path(store);
-            // It says how many processes may have inserted records, so that the next one takes
-            // other numbers.
+            // This file counts the processes that may have inserted records, so that the next one
+            // uses other record numbers.
             let loaded = path.with_extension("loaded");
             let mut rounds = std::fs::read_to_string(&loaded)
                 .ok()
@@ -270,7 +271,7 @@ impl Ycsb {
         Ok(())
     }
 
-    /// Checks the stores, and a control that never syncs, which must be found out.
+    /// Checks the stores, and a control that never syncs, which must be detected.
     fn check(&self) -> Result<()> {
         for store in self.stores.iter().map(String::as_str).chain([NEVER_SYNCS]) {
             let path = phases::check_path(&self.dir, store);
@@ -279,14 +280,15 @@ impl Ycsb {
             remove(&path);
             let checked = cell?.checked.context("the figures of the check")?;
             eprintln!(
-                "{store}: values are right; a commit takes {:.0} us, a write and a sync {:.0} us",
+                "{store}: values are correct; a commit takes {:.0} us, a write and a sync {:.0} us",
                 checked.commit_us, checked.sync_us
             );
             match checked.waits() {
-                false if store != NEVER_SYNCS => bail!("{store} does not wait for the medium"),
+                false if store != NEVER_SYNCS => bail!("{store} does not wait for its commits to \
+                                                        be durable"),
                 true if store == NEVER_SYNCS => bail!(
-                    "a store that never syncs cannot be told from one that does: {} is on a medium \
-                     whose syncs cost nothing, or does not sync; use --dir on a disk",
+                    "cannot detect a store that never syncs: syncs cost nothing on the medium of \
+                     {}; set --dir to a folder on a disk",
                     self.dir.display()
                 ),
                 _ => {}
@@ -387,7 +389,7 @@ impl Ycsb {
                 other => other.name().to_string(),
             };
             let why = match was_killed {
-                true => "the system killed it, since it took more memory than it may".into(),
+                true => "the system killed it for exceeding the memory limit".into(),
                 false => output.status.to_string(),
             };
             bail!("{}: {what}: {why}", at.store);
@@ -395,7 +397,8 @@ impl Ycsb {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// Kills a process that commits. Returns how many commits of one thread it has acknowledged.
+    /// Kills a committing process. Returns the number of commits that one of its threads
+    /// acknowledged.
     fn kill(&self, store: &str, first_new: u64) -> Result<u64> {
         let at = At {
             threads: KILLED_THREADS as u64,
@@ -408,10 +411,10 @@ impl Ycsb {
             let Some(line) = lines.next().transpose()? else {
                 child.wait()?;
                 let why = match limit::gone(child.id()) {
-                    true => ", since it took more memory than it may",
+                    true => ": it exceeded the memory limit",
                     false => "",
                 };
-                bail!("{store}: the process that is to be killed has ended before{why}");
+                bail!("{store}: the process ended before it could be killed{why}");
             };
             let seconds = Duration::from_secs_f64(self.seconds);
             until.get_or_insert_with(|| Instant::now() + seconds);
@@ -420,7 +423,7 @@ impl Ycsb {
         child.kill()?;
         child.wait()?;
         limit::gone(child.id());
-        // What it said before it died. The last line may be cut off.
+        // The output before the kill. The last line may be truncated.
         for line in lines.map_while(Result::ok) {
             acknowledged = line.parse::<u64>().unwrap_or(0).max(acknowledged);
         }
@@ -428,7 +431,7 @@ impl Ycsb {
     }
 }
 
-/// The files of a store: its own, and those that SQLite has beside it.
+/// The files of a store, including SQLite's side files.
 fn files(path: &Path) -> impl Iterator<Item = PathBuf> {
     let beside = |end| {
         let mut other = path.as_os_str().to_owned();
@@ -441,9 +444,9 @@ fn files(path: &Path) -> impl Iterator<Item = PathBuf> {
         .filter(|path| path.exists())
 }
 
-/// Says what has no row, at once and below the table.
+/// Reports a cell without a result, at once and again below the table.
 fn lose(lost: &mut Vec<String>, error: &anyhow::Error) {
-    eprintln!("{error:#}: it has no row");
+    eprintln!("no row for {error:#}");
     lost.push(format!("{error:#}"));
 }
 

@@ -1,5 +1,5 @@
-//! What the processes of the YCSB mode do: check a store, load it, run a cell, commit until they
-//! are killed, and open what is left then.
+//! The phases of the YCSB mode, each run in a child process: check a store, load it, run a cell,
+//! commit until killed, and open the store afterwards.
 
 use super::stores::{self, Shared};
 use super::work::{Times, Work, key, must_be_right, record};
@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-/// Records of a commit while a store is loaded.
+/// Records per commit while a store is loaded.
 const LOAD_BATCH: usize = 100_000;
 
-/// Records of the check, and commits that it times.
+/// Number of records that the check writes, and of commits that it times.
 const CHECK_RECORDS: u64 = 2_000;
 const CHECK_COMMITS: u64 = 200;
 
-/// Acknowledged commits that are looked for after a kill, the last ones of the thread.
+/// Maximum number of acknowledged commits to look for after a kill, the newest ones.
 const LOOKED_FOR: u64 = 10_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -43,7 +43,7 @@ impl Phase {
     }
 }
 
-/// Where a store is checked.
+/// The path at which a store is checked.
 pub(super) fn check_path(dir: &Path, store: &str) -> PathBuf {
     dir.join(format!("check-{store}"))
 }
@@ -75,8 +75,8 @@ impl Ycsb {
         Ok(cell)
     }
 
-    /// Writes records, some of them twice, and reads them all, before and after an opening. Then
-    /// times commits of one record, in turns with writes of a page and a sync.
+    /// Writes records, some of them twice, and reads all of them, before and after reopening. Then
+    /// times commits of one record, alternating with synced writes of a page.
     fn check_store(&self, name: &str) -> Result<Checked> {
         let path = check_path(&self.dir, name);
         let bytes = CHECK_RECORDS * (8 + self.value);
@@ -122,21 +122,21 @@ impl Ycsb {
         })
     }
 
-    /// Reads the records of the check one by one, and in order.
+    /// Checks the records by reading each key, and by a scan.
     fn read_all(&self, store: &dyn Shared) -> Result<()> {
         let mut session = store.session()?;
         let mut found = Vec::new();
         for n in 0..CHECK_RECORDS {
-            ensure!(session.get(&key(n), &mut found)?, "record {n} is not there");
+            ensure!(session.get(&key(n), &mut found)?, "record {n} is missing");
             let (_, right) = record(n, u64::from(n % 2 == 0), self.value);
             ensure!(
                 found == right,
-                "record {n} has a value that is not its last one"
+                "record {n} has a value that is not the last one written"
             );
         }
         ensure!(
             !session.get(&key(CHECK_RECORDS), &mut found)?,
-            "there is a record too many"
+            "there is one record too many"
         );
         let mut keys = Vec::new();
         let mut wrong = None;
@@ -152,13 +152,13 @@ impl Ycsb {
         right.sort_unstable();
         ensure!(
             keys == right,
-            "a scan does not give all keys in their order"
+            "a scan does not return all keys in order"
         );
         Ok(())
     }
 
     fn load(&self, name: &str, path: &Path) -> Result<()> {
-        // While it is loaded a store may have more memory, but not so much that it has all.
+        // Loading may use more memory, but not so much that the store is cached entirely.
         let memory = self.memory().max(64 << 20);
         let store = stores::open(name, path, memory, self.data_bytes(), 1)?;
         let mut session = store.session()?;
@@ -203,7 +203,7 @@ impl Ycsb {
         store.close()
     }
 
-    /// Opens a store, and limits the memory that this process takes from now on.
+    /// Opens a store, then limits the memory that this process may allocate.
     fn open_limited(&self, name: &str, path: &Path, limited: &mut bool) -> Result<Box<dyn Shared>> {
         let threads = self.threads[0];
         let store = stores::open(name, path, self.memory(), self.data_bytes(), threads)?;
@@ -231,8 +231,8 @@ impl Ycsb {
                     value_bytes: self.value,
                     first_new: self.first_new,
                     inserted,
-                    // Each process has dice of its own: SQLite writes nothing where a record gets
-                    // the value that it has.
+                    // Each process has its own seed: SQLite does not write a record whose value is
+                    // unchanged.
                     seed: self.first_new ^ self.seed << 32 ^ round << 16 ^ thread,
                     until,
                 };
@@ -247,8 +247,8 @@ impl Ycsb {
         })
     }
 
-    /// Threads update records. One more inserts a record with each commit and says how many it has
-    /// inserted once the commit has returned.
+    /// Threads update records. Another thread inserts a record per commit, and prints the number of
+    /// inserted records after each commit.
     fn commit_until_killed(&self, name: &str, path: &Path) -> Result<()> {
         let mut limited = false;
         let store = self.open_limited(name, path, &mut limited)?;
@@ -270,7 +270,7 @@ impl Ycsb {
         })
     }
 
-    /// Opens what a kill has left and reads a record. Then looks for what was acknowledged.
+    /// Opens a store after a kill and reads a record. Then looks for the acknowledged records.
     fn open_again(&self, name: &str, path: &Path) -> Result<Opened> {
         for file in files(path) {
             limit::drop_cached(&file)?;
@@ -281,7 +281,7 @@ impl Ycsb {
         let mut session = store.session()?;
         let is_there = session.get(&key(1), &mut found)?;
         let open_ms = began.elapsed().as_secs_f64() * 1e3;
-        ensure!(is_there, "record 1 is gone after the kill");
+        ensure!(is_there, "record 1 is missing after the kill");
         must_be_right(key(1), &found, self.value)?;
         let first = self.acknowledged.saturating_sub(LOOKED_FOR);
         for said in first..self.acknowledged {
@@ -289,7 +289,7 @@ impl Ycsb {
             let is_right = session.get(&key, &mut found)? && found == right;
             ensure!(
                 is_right,
-                "acknowledged commit {said} is gone after the kill"
+                "acknowledged commit {said} is missing after the kill"
             );
         }
         drop(session);

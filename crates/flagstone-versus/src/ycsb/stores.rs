@@ -1,13 +1,13 @@
-//! The stores of the YCSB mode, each with the settings under which a commit is durable when it
-//! returns. Half of the memory is for the cache of a store that has one of its own; the rest is for
-//! what else it keeps, and for the pages that the system caches.
+//! The stores of the YCSB mode, with settings that make each commit durable when it returns. A
+//! store with its own cache gets half of the memory for it; the rest is for its other structures
+//! and the system's page cache.
 
 use anyhow::{Context, Result, bail};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-/// The stores, and what makes their commits durable.
+/// The names of the stores, and the setting that makes their commits durable.
 pub(crate) const STORES: [(&str, &str); 6] = [
     (
         "flagstone",
@@ -36,7 +36,7 @@ pub(crate) const STORES: [(&str, &str); 6] = [
     ),
 ];
 
-/// The control of the check: LMDB told not to sync.
+/// The control of the check: LMDB without syncs.
 pub(crate) const NEVER_SYNCS: &str = "lmdb-that-never-syncs";
 
 pub(crate) type Key = [u8; 8];
@@ -44,28 +44,30 @@ pub(crate) type Key = [u8; 8];
 /// A key with its value.
 pub(crate) type Record = (Key, Vec<u8>);
 
-/// Is called with each key and value of a scan.
+/// A callback for each key and value of a scan.
 pub(crate) type See<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
 
-/// A store that threads share.
+/// A store that several threads share.
 pub(crate) trait Shared: Sync {
-    /// What one thread needs to work on it.
+    /// Creates the state that one thread needs to use the store.
     fn session(&self) -> Result<Box<dyn Session + '_>>;
-    /// Does what loading has left to be done later, such as to merge, so that it is not measured.
+    /// Finishes deferred work of the load, such as merges, so that it is not measured later.
     fn finish_load(&self) -> Result<()> {
         Ok(())
     }
-    /// Ends properly.
+    /// Closes the store.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// What one thread does.
+/// The operations of one thread.
 pub(crate) trait Session {
-    /// Copies the value of a key, as a program that uses it does. Returns whether there is one.
+    /// Copies the value of a key to `into`, as an application would. Returns whether the key
+    /// exists.
     fn get(&mut self, key: &Key, into: &mut Vec<u8>) -> Result<bool>;
-    /// Shows so many records from a key on, in their order, fewer where there are not as many.
+    /// Calls `see` for at most `count` records in key order, beginning with the first key at or
+    /// after `from`.
     fn scan(&mut self, from: &Key, count: usize, see: &mut See<'_>) -> Result<()>;
-    /// Puts records in one transaction, durable when it returns.
+    /// Writes records in one transaction. It is durable when this returns.
     fn put(&mut self, records: &[Record]) -> Result<()>;
 }
 
@@ -75,7 +77,7 @@ fn copy(value: Option<&[u8]>, into: &mut Vec<u8>) -> bool {
     value.is_some()
 }
 
-/// Opens a store that holds so many bytes, or makes it, for so many threads.
+/// Opens or creates a store for `bytes` bytes of data and `threads` threads.
 pub(crate) fn open(
     name: &str,
     path: &Path,
@@ -145,7 +147,7 @@ struct Lmdb {
 }
 
 impl Lmdb {
-    // Mapping a file is unsafe if another process changes it. None does here.
+    // Safe only if no other process changes the mapped file. None does here.
     #[allow(unsafe_code)]
     fn open(path: &Path, bytes: u64, flags: heed::EnvFlags) -> Result<Lmdb> {
         std::fs::create_dir_all(path)?;
@@ -360,12 +362,12 @@ impl Session for &Fjall {
 /// SQLite with a connection for each thread.
 struct Sqlite {
     path: PathBuf,
-    /// Bytes of the cache of a connection.
+    /// Bytes of each connection's cache.
     cache: u64,
     writer: Mutex<()>,
 }
 
-/// The connection of a thread.
+/// One thread's connection.
 struct Connection<'a> {
     db: rusqlite::Connection,
     writer: &'a Mutex<()>,

@@ -74,7 +74,7 @@ pub(super) fn shown(args: &Ycsb, cells: &[Cell], lost: &[String]) -> String {
         args.slack >> 20,
         match limited {
             true => "",
-            false => " (NOT enforced: no memory control group can be made here)",
+            false => " (NOT enforced: cannot create a memory control group here)",
         },
     );
     for lost in lost {

@@ -1,5 +1,5 @@
-//! What the threads of the YCSB mode do: the workloads of the benchmark, and updates and reads
-//! alone. A value says by itself whether it is right, whichever thread wrote it last.
+//! The work of the YCSB mode's threads: the benchmark's workloads, and updates or reads alone. Each
+//! value can be verified by itself, whichever thread wrote it last.
 
 use super::stores::{Key, Record, Session};
 use anyhow::{Result, bail, ensure};
@@ -9,17 +9,16 @@ use rand_pcg::Pcg64Mcg;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// How long operations took. It takes the same memory however many there are: the limit on memory
-/// counts it.
+/// A histogram of latencies. Its size is constant, since the memory limit counts it.
 pub(crate) type Times = hdrhistogram::Histogram<u64>;
 
-/// The skew of the benchmark.
+/// The Zipf exponent of YCSB.
 const SKEW: f64 = 0.99;
 
-/// The longest scan; they are as long as this or shorter, each with the same chance.
+/// Maximum length of a scan; lengths are uniform from 1 to this.
 const SCAN_MAX: usize = 100;
 
-/// One of so many reads is checked, outside of what is timed.
+/// One of this many reads is verified, outside the measured time.
 const CHECKED: u64 = 16;
 
 /// A mix of operations.
@@ -69,27 +68,26 @@ pub(crate) const WORKLOADS: [Workload; 8] = [
     ),
 ];
 
-/// What one thread does.
+/// The work of one thread.
 pub(crate) struct Work<'a> {
     pub(crate) workload: char,
-    /// Writes of a commit.
+    /// Writes per commit.
     pub(crate) batch: u64,
     pub(crate) records: u64,
     pub(crate) value_bytes: u64,
-    /// The number of the first record that was inserted since the store was loaded, and how many
-    /// were.
+    /// The number of the first record inserted by this process, and the count of those inserted.
     pub(crate) first_new: u64,
     pub(crate) inserted: &'a AtomicU64,
     pub(crate) seed: u64,
     pub(crate) until: Instant,
 }
 
-/// Keys are spread over all of u64, each once: a bijection of the numbers.
+/// The key of record `n`: scattered over all of u64 by a bijection.
 pub(crate) fn key(n: u64) -> Key {
     crate::key(n).to_be_bytes()
 }
 
-/// A value of a key: a stamp, and bytes that follow from both and do not compress.
+/// A value for `key`: the stamp, then incompressible bytes derived from key and stamp.
 pub(crate) fn value(key: Key, stamp: u64, bytes: u64) -> Vec<u8> {
     let seed = u64::from_le_bytes(key) ^ stamp.rotate_left(7);
     let mut dice = Pcg64Mcg::seed_from_u64(seed);
@@ -101,13 +99,13 @@ pub(crate) fn value(key: Key, stamp: u64, bytes: u64) -> Vec<u8> {
     value
 }
 
-/// Fails if a value is none that was written for this key.
+/// Fails unless the value is one that was written for this key.
 pub(crate) fn must_be_right(key: Key, found: &[u8], bytes: u64) -> Result<()> {
     let stamp = found.first_chunk().copied().map(u64::from_le_bytes);
     let is_right = stamp.is_some_and(|stamp| value(key, stamp, bytes) == found);
     ensure!(
         is_right,
-        "key {key:02x?} has a value that was never written for it"
+        "key {key:02x?} has a value that was never written to it"
     );
     Ok(())
 }
@@ -118,7 +116,7 @@ pub(crate) fn record(n: u64, stamp: u64, bytes: u64) -> Record {
 }
 
 impl Work<'_> {
-    /// Works until the time is over. Returns how long operations took, in nanoseconds.
+    /// Runs operations until the time is over. Returns their latencies in nanoseconds.
     pub(crate) fn run(&self, session: &mut dyn Session) -> Result<Times> {
         let shares = WORKLOADS.iter().find(|it| it.letter == self.workload);
         let Some(&Workload { shares, .. }) = shares else {
@@ -140,7 +138,7 @@ impl Work<'_> {
             let n = match self.workload {
                 'd' => self.newest(rank),
                 _ if is_even => rank,
-                // The hot records are scattered over all of them.
+                // Scatter the hot records over all record numbers.
                 _ => crate::key(rank) % self.records,
             };
             let mut chosen = dice.random_range(0..100);
@@ -175,7 +173,7 @@ impl Work<'_> {
                 Some(true) if turn.is_multiple_of(CHECKED) => {
                     must_be_right(key(n), &found, self.value_bytes)?;
                 }
-                // The insert of a record that is that new may not have been committed yet.
+                // A missing record this new may be in another thread's uncommitted insert.
                 Some(false) if n < self.records => bail!("record {n} is gone"),
                 _ => {}
             }
@@ -184,7 +182,7 @@ impl Work<'_> {
         Ok(took)
     }
 
-    /// The record with so many newer ones.
+    /// The number of the record with `rank` newer ones.
     fn newest(&self, rank: u64) -> u64 {
         let inserted = self.inserted.load(Ordering::Relaxed);
         match inserted.checked_sub(1 + rank) {

@@ -16,7 +16,7 @@ const SEARCHED: usize = 16;
 pub(super) struct Version {
     pub(super) lpn: Lpn,
     pub(super) slot: Slot,
-    /// Its write sequence; 0 if no flash page has it.
+    /// The version's write sequence; 0 if no flash page has it.
     pub(super) seq: u64,
 }
 
@@ -98,7 +98,8 @@ impl Writes {
         None
     }
 
-    /// Updates a version that the collector has moved. Returns `false` if it is not one of these.
+    /// Updates a version that the collector has moved. Returns `false` if the table does not have
+    /// it.
     pub(super) fn follow(&mut self, at: Lpn, from: Slot, to: Slot, done: Nanos) -> bool {
         let Some(i) = self.place(at).filter(|&i| self.entries[i].slot == from) else {
             return false;
@@ -207,7 +208,7 @@ impl HeldBack {
         self.bytes.extend_from_slice(write.content.bytes());
     }
 
-    /// Drops the page if it is `at`.
+    /// Drops the held-back page if it is that of `at`.
     pub(super) fn clear_if(&mut self, at: Lpn) {
         self.page.take_if(|&mut (held, ..)| held == at);
     }

@@ -351,7 +351,7 @@ impl Device {
         Ok(())
     }
 
-    /// Collects a block, whether or not that gains room.
+    /// Collects a block, even if that gains no space.
     #[cfg(test)]
     pub(super) fn collect(
         &mut self,

@@ -136,11 +136,11 @@ fn a_worn_out_device_says_so_and_all_that_was_acknowledged_can_be_read() {
 struct Said {
     /// Number of accepted transactions.
     all: u64,
-    /// Number of those before the end was reported as near.
+    /// Number of transactions before the end was reported as near.
     far: u64,
 }
 
-/// Runs a device until its end. Each way of reading its wear is asked after each transaction.
+/// Runs a device until its end. Queries every way of reading its wear after each transaction.
 fn said_until_the_end<const N: usize>(
     kind: Kind,
     readings: [fn(Wear) -> EndOfLife; N],

@@ -157,7 +157,7 @@ impl fmt::Display for DeviceError {
                 write!(f, "{protocol} cannot give snapshots: use seal")
             }
             DeviceError::SnapshotEnded => {
-                f.write_str("the snapshot has ended, because its room was needed: take another one")
+                f.write_str("the snapshot was ended because its space was needed: take another one")
             }
             DeviceError::Unreadable(at) => {
                 write!(

@@ -28,7 +28,7 @@ const GEOMETRY: Geometry = Geometry {
 #[derive(Debug, Default)]
 struct Plan {
     kinds: Vec<u8>,
-    /// Number of programs of these kinds that succeed, and number of those that then fail.
+    /// Number of programs of these kinds that succeed, and number of those that fail after them.
     pass: u32,
     fail: u32,
     /// One in this many erases fails during that time, and then all erases of that block.
@@ -127,7 +127,7 @@ impl Flash for Failing {
     }
 }
 
-/// A live transaction, and what it has written.
+/// A live transaction, and its writes.
 struct Live {
     tx: TxId,
     client: u32,
@@ -433,8 +433,8 @@ fn nothing_is_lost_where_roots_mapping_pages_or_log_pages_fail() {
     all(&runs);
 }
 
-/// Fails if a device without room for the last page of a transaction, or for its flag, forgets that
-/// the transaction has one.
+/// Fails if a device without space for the last page of a transaction, or for its flag, forgets
+/// that the transaction has one.
 #[test]
 fn nothing_is_lost_where_commits_find_no_room_and_are_asked_for_again() {
     let mut runs: Vec<Planned> = Vec::new();

@@ -7,7 +7,7 @@ use crate::units::{Lpn, TxId};
 #[derive(Debug, Clone)]
 pub(super) struct Live {
     tx: TxId,
-    /// Pages it has written, if the protocol needs to know.
+    /// Pages that the transaction has written, if the protocol needs them.
     pub(super) pages: Vec<Lpn>,
     pub(super) committing: bool,
 }

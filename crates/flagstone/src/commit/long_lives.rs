@@ -29,7 +29,8 @@ fn a_transaction_outlives_many_zone_slides() {
         ] {
             let mut small = Small::new(kind, unwaited(kind));
             (0..PAGES).for_each(|at| small.put(&[(at, 1)]));
-            // Its pages are far apart: one in the first zone, one a few slides later, and so on.
+            // The pages of the transaction are far apart: one in the first zone, one a few slides
+            // later, and so on.
             let tx = small.begin();
             let mut slides = small.checkpoints();
             for at in 0..6 {
@@ -183,7 +184,7 @@ fn blocks_for_roots_fail_one_after_the_other_until_the_device_says_so() {
         };
         assert_eq!(refused, DeviceError::Ftl(FtlError::MetaFull), "{kind}");
         assert!(failed >= 3, "{kind}: after {failed}");
-        // All acknowledged data is there.
+        // Checks that all acknowledged data is present.
         let (device, _flash) = open(chip);
         let mut device = device.expect("it starts");
         let now = device.recovered_at();

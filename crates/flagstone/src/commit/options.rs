@@ -79,7 +79,7 @@ impl Options {
 pub(crate) const LOG_HEADS: Setting = Setting {
     name: "log_heads",
     default: "0",
-    what: "log heads, at most 64; 0 takes one a package, but at least two",
+    what: "number of log heads, at most 64; 0 means one per package, and at least two",
 };
 
 /// Maximum number of log heads.

@@ -130,7 +130,7 @@ impl Protocol for Plain {
 }
 
 impl Plain {
-    /// Removes a transaction. Returns when its last program is done, if there was one.
+    /// Removes a transaction. Returns when its last program is done, if it has written anything.
     fn end(&mut self, tx: TxId) -> Option<Nanos> {
         let place = self.live.iter().position(|&(live, _)| live == tx)?;
         Some(self.live.swap_remove(place).1)

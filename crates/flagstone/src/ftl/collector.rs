@@ -42,7 +42,7 @@ fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<
             BlockState::Full if ftl.blocks[block.index()].pins == 0 => {
                 collect(ftl, owner, now, block)?;
             }
-            // Pinned: once unpinned, it is retired like any other failed victim.
+            // Pinned: once unpinned, the block is retired like any other failed victim.
             _ => {}
         }
     }

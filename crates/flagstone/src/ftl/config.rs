@@ -1,4 +1,4 @@
-//! Settings of an FTL: those that a user chooses, and those that the owner of the pages needs.
+//! Settings of an FTL: those of the user, and those of the owner of the pages.
 
 use super::checksum::sums;
 use super::closing::VERDICT_BYTES;
@@ -273,7 +273,7 @@ const SPARE_ANCHORS: u32 = 3;
 const FAILURES_AT_ONCE: u32 = 2;
 
 /// The minimum collection threshold, whatever share of the blocks was configured: the blocks that
-/// the collector's copies may need, those that may fail meanwhile, and one for the host.
+/// the collector's copies may need, those that may fail during a collection, and one for the host.
 pub(super) fn least_threshold(gc_reserve_blocks: u32) -> u32 {
     gc_reserve_blocks + 1 + FAILURES_AT_ONCE
 }
@@ -387,7 +387,7 @@ impl Sizes {
         };
         let full = map_pages.div_ceil(pages);
         let map_lanes = (full / 2).clamp(1, geometry.planes().min(8));
-        // Room for the table, for a full copy of it, and for some outdated pages.
+        // Space for the table, for a full copy of it, and for some outdated pages.
         let map_blocks = if map_pages > 0 {
             2 * full + full.div_ceil(4) + 2 * map_lanes + 3
         } else {
@@ -395,7 +395,7 @@ impl Sizes {
         };
         let logs = u32::from(format.logs);
         let spares = if logs > 0 { 2 } else { 0 };
-        // One that is written, and one for when it is full. A single log needs one more.
+        // One log block to write to, and one for when it is full. A single log needs one more.
         let least = if logs > 1 { 2 } else { 3 };
         let log_blocks = logs * least.max(map_pages.div_ceil(pages * logs.max(1)) + 1) + spares;
         let anchors = 2 * root_blocks + SPARE_ANCHORS;

@@ -70,7 +70,7 @@ const SEALED_EXACT: u64 = 128;
 const SEALED_UNIT: u64 = 16;
 const NONE_SEALED: u64 = 255;
 
-/// A statement that says nothing.
+/// A statement without any contents.
 const UNSAID: [u8; statement::SIZE] = [0xff; statement::SIZE];
 
 /// No page, or an unknown one.
@@ -87,7 +87,7 @@ pub(super) enum Programmed {
     Root(u64),
     /// Nothing: the block was erased, or is out of service.
     Nothing,
-    /// Anything else.
+    /// Any other page.
     Other,
 }
 
@@ -100,7 +100,7 @@ struct InFlight {
     safe_from: Option<Nanos>,
     block: Pbn,
     plane: u32,
-    /// The page after it, unless it is the last one of its block.
+    /// The page after the stated one, unless that is the last one of its block.
     next: u32,
     what: Programmed,
 }
@@ -202,7 +202,7 @@ impl Statement {
     }
 }
 
-/// What is known to be durable, and what a restart has found.
+/// The known durable state, and the results of a restart.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Horizon {
     /// Whether pages get statements.
@@ -343,7 +343,7 @@ impl Horizon {
         said.emit()
     }
 
-    /// Updates what is durable at `now`. Returns whether it can be stated then.
+    /// Updates what is durable at `now`. Returns whether it can be stated at that time.
     fn learn(&mut self, now: Nanos) -> bool {
         while let Some(&first) = self.in_flight.front()
             && let Some(from) = first.safe_from.filter(|&from| from <= now)

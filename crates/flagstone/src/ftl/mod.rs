@@ -228,11 +228,11 @@ pub enum BlockState {
 #[derive(Debug, Clone, Copy)]
 struct Block {
     state: BlockState,
-    /// Must be erased before it is written.
+    /// Whether the block must be erased before it is written.
     stale: bool,
     /// Released by the mount with pages in it, and not erased since: see [`scrub`].
     left: bool,
-    /// A program in it failed: it is retired once its live pages are elsewhere.
+    /// Whether a program in the block failed: it is retired once its live pages are elsewhere.
     failing: bool,
     live: u16,
     pins: u16,

@@ -144,8 +144,8 @@ enum MetaPage {
     Lost,
 }
 
-/// Does the work that is due at `now`, without a request of the host. An idle device calls this
-/// from time to time.
+/// Does the work that is due at `now`, without a host request. An idle device should call this
+/// periodically.
 pub(crate) fn tend(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
     while ftl.scrub.is_due(now) {
         make_room(ftl, owner, now)?;
@@ -173,13 +173,14 @@ fn refresh(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos, block: Pbn) -> Resu
         BlockState::Meta => {
             let is_done = ftl.refresh_meta(now, block)?;
             if !is_done && ftl.is_log(block) {
-                // There is no room for copies, or a page is lost: the owner may start its log anew.
+                // There is no space for copies, or a page is lost: the owner may start its log
+                // anew.
                 owner.let_go(ftl, now, block)?;
             }
             return Ok(is_done || !ftl.holds_something(block));
         }
         BlockState::Open | BlockState::Closing | BlockState::Full => {}
-        // It holds no data, or data that cannot be moved.
+        // The block holds no data, or data that cannot be moved.
         _ => return Ok(true),
     }
     let is_free = |ftl: &Ftl| {
@@ -237,7 +238,7 @@ impl Ftl {
             cursor = (cursor + 1) % pages;
             let block = self.geometry.block_of(at);
             if outcome.is_ok() && self.holds_leftovers(block) {
-                outcome = self.erase(now, block, Cause::Gc).map(drop); // Sooner than it would be.
+                outcome = self.erase(now, block, Cause::Gc).map(drop); // Earlier than otherwise.
             } else if outcome.is_ok() && self.holds_something(block) {
                 self.stats.add_read(Cause::Scrub, false);
                 self.stats.patrolled += 1;
@@ -321,7 +322,7 @@ impl Ftl {
             if from == NONE || self.geometry.block_of(Ppn(from)) != block {
                 continue;
             }
-            // A lost page stays where it is.
+            // A lost page stays at its place.
             let MetaPage::Holds(read, _, data) = self.read_meta_page(now, Ppn(from))? else {
                 continue;
             };

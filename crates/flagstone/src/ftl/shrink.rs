@@ -230,7 +230,7 @@ fn collect_all(
     Ok(true)
 }
 
-/// Collects other blocks until there is room for the copies of one more block. Returns whether
+/// Collects other blocks until there is space for the copies of one more block. Returns whether
 /// there is.
 fn gain(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<bool, FtlError> {
     while !ftl.can_copy_block() {

@@ -139,7 +139,7 @@ impl Leisure {
     }
 }
 
-/// Moves pages while the host is idle. Returns the number of moved pages: 0 if there is nothing to
+/// Moves pages while the host is idle. Returns the number of moved pages: 0 if nothing is left to
 /// do.
 pub(crate) fn collect_ahead(
     ftl: &mut Ftl,
@@ -189,7 +189,7 @@ pub(crate) fn finish_steps(
     }
 }
 
-/// Completes an incremental collection at once, if there is one.
+/// Completes an incremental collection at once, if one is in progress.
 pub(super) fn end(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
     let Some(mut work) = ftl.victims.in_steps else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The wear of a device, and how close it is to its end of life, when it takes no more writes.
+//! The wear of a device, and the distance to its end of life, when it accepts no more writes.
 
 use super::meta::{MetaBlock, MetaState};
 use super::{BlockState, Ftl};

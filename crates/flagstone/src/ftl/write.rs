@@ -216,7 +216,7 @@ impl Ftl {
         self.seq
     }
 
-    /// Ensures an open block on `plane`, or on the next plane in turn that can have one.
+    /// Ensures that `plane`, or else the next plane in turn, has an open block.
     #[inline]
     fn open_block(
         &mut self,
@@ -286,7 +286,7 @@ impl Ftl {
         Err(self.full())
     }
 
-    /// The error of a device that is full.
+    /// The error of a full device.
     pub(crate) fn full(&self) -> FtlError {
         let out_of_service = self.out_of_service();
         let blocks = self.geometry.blocks() - out_of_service;
@@ -529,8 +529,8 @@ impl Ftl {
         added
     }
 
-    /// Returns the blocks that were reserved last to the free ones: nothing on flash says that they
-    /// were reserved.
+    /// Returns the blocks that were reserved last to the free ones. Nothing on flash records the
+    /// reservation.
     pub fn zone_give_back(&mut self) {
         let added = self.zone.as_mut().map(Zone::take_newer);
         added

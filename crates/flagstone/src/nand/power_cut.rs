@@ -112,11 +112,10 @@ impl Undo {
 #[derive(Debug, Clone)]
 struct InFlight {
     block: Pbn,
-    /// The instant of issue. If the operation must follow one that was issued for a later instant,
-    /// that instant.
+    /// The instant of issue, or the later instant of an operation that must come first.
     issued: Nanos,
     done: Nanos,
-    /// When the wait for it ends, once there is one.
+    /// The instant at which the wait for the operation ends; `None` before a wait covers it.
     waited: Option<Nanos>,
     undo: Undo,
 }

@@ -19,9 +19,9 @@ pub enum OpKind {
     Program {
         /// The page.
         at: Ppn,
-        /// Its spare area.
+        /// The page's spare area.
         spare: Vec<u8>,
-        /// Its data, as given by the caller.
+        /// The page's data, as given by the caller.
         data: Vec<u8>,
     },
     /// Bits of a spare area cleared.

@@ -11,13 +11,13 @@ use flagstone::nand::{Chip, Flash, PowerCut};
 use flagstone::units::{Nanos, Ppn};
 use flagstone_store::Glance;
 
-/// Such pages, with data and spare areas.
+/// Pages with such contents, with their data and spare areas.
 #[derive(Debug, Default)]
 pub(super) struct WholeAgain(Vec<(Ppn, Vec<u8>, Vec<u8>)>);
 
 impl WholeAgain {
     /// Records a page that is intact on the medium but does not hold its last program. Returns
-    /// whether it is such a page.
+    /// whether it has its first contents again.
     pub(super) fn note(
         &mut self,
         power: &PowerCut,

@@ -66,7 +66,7 @@ pub enum Aim {
     Superblock,
     /// Both superblocks.
     Superblocks,
-    /// The tables that a close left after the last block.
+    /// The tables that a close wrote after the last block.
     Rest,
     /// Several pages of any kind.
     Several,
@@ -230,7 +230,7 @@ impl<'a> Site<'a> {
             TRAILER + header::SIZE + field.start..TRAILER + header::SIZE + field.end
         };
         let (xid, count) = (tail("XID"), tail("COUNT"));
-        // Where data was written first.
+        // Where each piece of data was written first.
         let mut firsts: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for (&place, versions) in &log.pages {
             for (write, bytes) in versions {
@@ -285,9 +285,10 @@ impl<'a> Site<'a> {
         ends.into_values().filter(is_open).collect()
     }
 
-    /// Whether damage hits every page of a full or early-ended block, including its summary: then
-    /// it looks newly erased. If the summary still looks programmed, this does not apply. Or
-    /// whether it hits every page of a block and zeroes its mark: then the block looks never used.
+    /// Whether damage removes a block without a trace. It does if it hits every page of a full or
+    /// early-ended block, including its summary, unless the summary still looks programmed: then
+    /// the block looks newly erased. It also does if it hits every page of a block and zeroes its
+    /// mark: then the block looks never used.
     pub(super) fn takes_a_block(&self, damage: &Damage, left: &Recorded) -> bool {
         let looks_blank = |found: &Found| {
             let [mark, page] = [self.shape.mark(found.block), found.place].map(|it| read(left, it));

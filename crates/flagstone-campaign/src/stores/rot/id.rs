@@ -71,8 +71,8 @@ impl FromStr for RotRunId {
     fn from_str(text: &str) -> Result<RotRunId, String> {
         let wrong = || {
             format!(
-                "`{text}` is no run with rot: it looks like rot.seal/s17/d3, as `store break --rot` \
-                 prints it"
+                "`{text}` is not a run id with rot, such as rot.seal/s17/d3: use one that `store \
+                 break --rot` prints"
             )
         };
         let parts: Vec<&str> = text.split('/').collect();

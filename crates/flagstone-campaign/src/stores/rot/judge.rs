@@ -32,7 +32,7 @@ pub(super) struct Way {
 /// What a store has shown.
 pub(super) struct Looked<V> {
     pub(super) view: V,
-    /// Findings of `check`; `None` if it found nothing.
+    /// The findings of `check`; `None` if it found nothing.
     pub(super) wrong: Option<String>,
     /// Whether another transaction was committed, and the store closed.
     pub(super) went_on: bool,
@@ -69,8 +69,8 @@ pub(super) trait Kept: Sized {
         dice: &mut Pcg64Mcg,
     ) -> Result<(), String>;
 
-    /// Opens a store and reads everything; `newest` is the expected state. The error says why it
-    /// does not open.
+    /// Opens a store and reads everything. `newest` is the expected state. The error says why the
+    /// store does not open.
     fn look(
         &self,
         medium: &Recorded,
@@ -87,7 +87,7 @@ pub(super) trait Kept: Sized {
     /// Describes what could not be read.
     fn unread(&self, view: &Self::View) -> Option<String>;
 
-    /// Describes the write that a page of the medium holds.
+    /// Describes the write whose data a page of the medium holds.
     fn written_by(&self, bytes: &Bytes) -> Option<String>;
 }
 
@@ -246,8 +246,8 @@ fn said<K: Kept>(
     ))
 }
 
-/// Reopens a damaged store after another transaction and a close. What was there must still be
-/// there, or be an error.
+/// Reopens a damaged store after another transaction and a close. Earlier contents must still be
+/// present, or give an error.
 fn still_there<'a, K: Kept<State: 'a>>(
     kept: &K,
     left: &Recorded,
@@ -277,7 +277,8 @@ fn still_there<'a, K: Kept<State: 'a>>(
     })
 }
 
-/// How a view differs from the state that must be there, and from the one in doubt.
+/// Compares a view with the required state and the one in doubt. Returns the differences if it
+/// equals neither.
 fn agrees<K: Kept>(kept: &K, past: &Past<K::State>, view: &K::View) -> Option<String> {
     let differs = kept.differs(view, past.newest())?;
     match &past.doubt {
@@ -286,7 +287,7 @@ fn agrees<K: Kept>(kept: &K, past: &Past<K::State>, view: &K::View) -> Option<St
     }
 }
 
-/// Repairs a damaged store into a new one. If the report names no loss, everything must be there.
+/// Repairs a damaged store into a new one. If the report names no loss, all data must be present.
 /// The error describes a silent loss.
 fn repaired<K: Kept>(
     kept: &K,

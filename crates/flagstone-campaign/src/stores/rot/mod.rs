@@ -68,7 +68,7 @@ pub const DAMAGES: u32 = 8;
 /// Seed modifier for damage.
 const DAMAGE: u64 = 0xda3a << 40;
 
-/// Number of last commits in a report, in addition to those whose pages are damaged.
+/// Number of last commits in a report, besides those whose pages are damaged.
 const TOLD: usize = 12;
 
 /// The task of a campaign with rot under the stores of one protocol.

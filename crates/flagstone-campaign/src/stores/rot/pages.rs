@@ -1,5 +1,5 @@
-//! Histories of pages: a few clients write, trim, commit and abort; the store collects, grows and
-//! gives room back, and ends by a kill or a power cut.
+//! Histories of pages: a few clients write, trim, commit and abort. The store collects, grows and
+//! releases space, and ends by a kill or a power cut.
 
 use super::super::harness::{Done, failed};
 use super::super::lie::Lying;
@@ -33,7 +33,7 @@ pub(super) struct RottenPages {
     clients: usize,
     /// The number of the last write, which determines its bytes.
     tag: Tag,
-    /// Pages and commits of committed writes.
+    /// For each committed write, its page and its commit.
     written: BTreeMap<Tag, (u32, usize)>,
     collections: u64,
     tight: Option<Tight>,
@@ -73,7 +73,7 @@ impl RottenPages {
         PageStore::on(medium, &self.options())
     }
 
-    /// Writes of a client, at most 8 at a time. Returns whether there was room.
+    /// Performs up to 8 writes of a client. Returns whether there was space for them.
     fn write(
         &mut self,
         store: &mut PageStore,
@@ -100,7 +100,7 @@ impl RottenPages {
                         }
                     }
                 }
-                // The protocol cannot accept this page now: another one will do.
+                // The protocol cannot accept this page now. Try another one.
                 Err(StoreError::Device(
                     DeviceError::Conflict { .. } | DeviceError::WrittenTwice { .. },
                 )) => {}
@@ -367,7 +367,7 @@ impl Kept for RottenPages {
         let before = way.checks_first.then(|| check(&mut store));
         let mut view = BTreeMap::new();
         let mut page = vec![0; PageStore::PAGE_BYTES];
-        // Besides the written pages, some that never were.
+        // Reads the written pages, and some that were never written.
         let written = (0..self.pages.count).map(|index| self.pages.at(index));
         for at in written.flat_map(|at| [at, at + 1]) {
             let held = match store.read(None, Lpn(at), &mut page) {

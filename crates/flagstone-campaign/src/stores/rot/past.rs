@@ -1,5 +1,5 @@
 //! The past of a medium: earlier contents of its pages, and the commits that made them durable.
-//! Damage uses it to restore older pages, the judge to find the commits of a damaged page.
+//! Damage uses it to restore older pages; the judge uses it to find the commits of a damaged page.
 
 use super::super::lie::{Lie, Lying};
 use super::super::tight::Tight;
@@ -77,7 +77,7 @@ impl Log {
                 Some(at) => versions.truncate(at + 1),
                 None if now.iter().all(|&byte| byte == 0) => versions.clear(),
                 None => {
-                    // The torn version was never there in full.
+                    // No complete copy of the torn version ever existed.
                     let (_, torn) = versions.last_mut().expect("each page was written");
                     *torn = now;
                 }
@@ -110,7 +110,8 @@ impl Media {
         }
     }
 
-    /// The medium on which to open a store. A tight one has a limit, and may be sparse.
+    /// The medium on which to open a store. If it is tight, its size is limited, and it may be
+    /// sparse.
     pub(super) fn dressed(
         &self,
         lie: Lie,
@@ -201,7 +202,7 @@ pub(super) struct Committed<S> {
     pub(super) state: S,
     /// The last write that was durable when the commit was acknowledged.
     pub(super) durable: u64,
-    /// Whether it surely wrote something.
+    /// Whether the commit surely wrote something.
     pub(super) counts: bool,
     /// Description for reports.
     pub(super) about: String,

@@ -33,7 +33,7 @@ pub(super) struct RottenTables {
     tight: Option<Tight>,
 }
 
-/// What was read from a table.
+/// The data that was read from a table.
 pub(super) struct Shown {
     kind: Option<TableKind>,
     /// The rows, up to an error other than damage.
@@ -46,9 +46,9 @@ pub(super) struct Shown {
     errors: Vec<String>,
 }
 
-/// What was read from all tables.
+/// The data that was read from all tables.
 pub(super) struct View {
-    /// The names; `None` if they cannot be read.
+    /// The names of the tables; `None` if they cannot be read.
     names: Option<Vec<String>>,
     tables: BTreeMap<String, Shown>,
     errors: Vec<String>,

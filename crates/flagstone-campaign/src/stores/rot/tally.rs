@@ -18,8 +18,8 @@ pub enum Outcome {
     /// medium proves that they were durable.
     Undecidable,
     /// Data is missing without an error, in a store that has lost at once every page of a full
-    /// block, or of a block with its mark, or everything that one flush wrote. Nothing that is left
-    /// refers to it.
+    /// block, or of a block with its mark, or everything that one flush wrote. Nothing that
+    /// survives refers to the lost data.
     LostWhole,
     /// Wrong or missing data without an error.
     Silent(Silence),
@@ -85,7 +85,7 @@ pub struct RotTally {
     pub collections: u64,
     /// Counts by [`Aim`], [`Harm`] and [`Outcome`].
     pub(super) counts: [[[u64; 6]; Harm::ALL.len()]; Aim::ALL.len()],
-    /// Silent losses, by [`End`](super::End).
+    /// Silent losses, by the end of the history ([`End`](super::End)).
     pub silent_by_end: [u64; 4],
     /// Silent losses, by [`Silence`].
     pub silent_by_way: [u64; 4],

@@ -1,7 +1,7 @@
 //! Crowded runs, those with `filled`. Their store collects blocks, its catalog has several levels,
-//! and its medium may lack room. Transactions are live while others fail. Stores are opened
+//! and its medium may lack space. Transactions are live while others fail. Stores are opened
 //! read-only, cut during openings, and left by processes that end with unsynced writes. Crowded
-//! runs have random numbers of their own, so that other runs stay the same.
+//! runs have their own random numbers, so that other runs stay the same.
 
 use super::Tables;
 use super::states::{Rows, State, Tag, bytes_of, len_of};
@@ -18,7 +18,7 @@ use std::sync::{Arc, LazyLock};
 /// Seed modifier of crowded runs.
 const DICE: u64 = 0xc20d << 40;
 
-/// Maximum number of transactions to fill a store, and their rows.
+/// Maximum number of transactions to fill a store, and rows per transaction.
 const FILL_MAX: u32 = 400;
 const FILL_ROWS: u64 = 24;
 
@@ -57,7 +57,7 @@ impl Crowd {
         self.space
     }
 
-    /// One of the many tables; `None` to use one of the others.
+    /// One of the many tables; `None` if the client should use one of the others.
     pub(super) fn table(&mut self) -> Option<(&'static str, TableKind)> {
         let is_one = self.dice.random_range(0..3) == 0;
         is_one.then(|| MANY[self.dice.random_range(0..MANY.len())])
@@ -68,7 +68,7 @@ impl Crowd {
         self.dice.random_range(0..times) == 0
     }
 
-    /// Sometimes stops the medium from giving more room, or lets it give some again.
+    /// Sometimes stops the medium from providing more space, or lets it provide some again.
     pub(super) fn bound_room(&mut self, medium: &Recorded) {
         let bounds = match self.dice.random_range(0..10) {
             0..3 => medium.bytes().unwrap_or(u64::MAX),
@@ -78,8 +78,8 @@ impl Crowd {
         self.bound.store(bounds, Ordering::Relaxed);
     }
 
-    /// The number of a write, at least `from`; sometimes that of a large value, if there is little
-    /// room.
+    /// The number of a write, at least `from`. Sometimes selects a large value, if there is little
+    /// space.
     pub(super) fn tag(&mut self, from: Tag) -> Tag {
         let is_large = self.bound.load(Ordering::Relaxed) < u64::MAX && self.once_in(12);
         match is_large {

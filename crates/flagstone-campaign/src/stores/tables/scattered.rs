@@ -110,7 +110,8 @@ impl Run<Tables> {
         Ok(())
     }
 
-    /// After a lack of room: clears the tables and inserts a row again. Both must find room.
+    /// Called when space was lacking: clears the tables and inserts a row again. Both must find
+    /// space.
     pub(super) fn relieve(&mut self, store: &Store, life: &mut Life<State>) -> Done<()> {
         for name in life.newest().keys().copied() {
             let mut after = (*life.newest()).clone();
@@ -141,7 +142,7 @@ impl Run<Tables> {
         Ok(())
     }
 
-    /// Commits a transaction with no other in flight. A commit that finds no room changes nothing.
+    /// Commits a transaction with no other in flight. A commit without space changes nothing.
     fn commit_alone(
         &mut self,
         store: &Store,

@@ -40,7 +40,7 @@ pub(in crate::stores) fn bytes_of(tag: Tag) -> Vec<u8> {
 /// The state that a reader sees, if its snapshot still exists.
 pub(super) enum Seen {
     State(Arc<State>),
-    /// The snapshot ended because its room was needed.
+    /// The snapshot ended because its space was needed.
     Ended,
 }
 

@@ -98,12 +98,12 @@ impl Wide {
         tally.whole += u64::from(self.whole_collections);
     }
 
-    /// Whether a step closes the store.
+    /// Whether this step closes the store.
     pub(super) fn closes(&mut self) -> bool {
         self.dice.random_range(0..self.closes) == 0
     }
 
-    /// Whether somebody waits, given the number of commits in flight.
+    /// Whether a client now waits for its commit, given the number of commits in flight.
     pub(super) fn waits(&mut self, commits: usize) -> bool {
         commits >= self.group || self.dice.random_range(0..16) == 0
     }
@@ -122,13 +122,13 @@ impl Wide {
         moved.map(u64::from).map_err(failed("while it is idle"))
     }
 
-    /// Whether to really roll a transaction back. That waits for all commits, so always doing it
+    /// Whether to actually roll a transaction back. That waits for all commits, so always doing it
     /// would keep groups small.
     pub(super) fn rolls_back(&mut self) -> bool {
         self.dice.random_range(0..=self.group / 4) == 0
     }
 
-    /// Whether a step compacts the tables.
+    /// Whether this step compacts the tables.
     pub(super) fn compacts(&mut self) -> bool {
         self.dice.random_range(0..self.compacts) == 0
     }

@@ -1,5 +1,4 @@
-//! Refuses combinations of options in which one would have no effect, so that no result is mistaken
-//! for another.
+//! Refuses combinations of options in which one would have no effect, so that no result is misread.
 
 use super::Args;
 use crate::commands::{Failure, note};
@@ -10,7 +9,7 @@ use flagstone_lab::closed::Closed;
 use flagstone_lab::replay::Fill;
 use std::cmp::Ordering;
 
-/// Refuses combinations that are wrong whatever is compared.
+/// Refuses combinations that are invalid for any comparison.
 pub(super) fn options(args: &Args) -> Result<(), Failure> {
     let host = &args.host;
     let database = [
@@ -22,8 +21,8 @@ pub(super) fn options(args: &Args) -> Result<(), Failure> {
     if host.stack.is_none() {
         refuse(
             &database,
-            "is of databases, and bare devices are compared: name databases with --stack, or \
-             leave it out",
+            "applies only to databases, and devices without a database are compared: add --stack, \
+             or leave it out",
         )?;
     }
     if args.workload.is_none()
@@ -31,52 +30,60 @@ pub(super) fn options(args: &Args) -> Result<(), Failure> {
     {
         refuse(
             &[(&format!("--{}", key.replace('_', "-")), true)],
-            "is of generated transactions, and a trace is replayed: generate them with \
-             --workload, or leave it out",
+            "applies only to generated transactions, and a trace is replayed: add --workload, or \
+             leave it out",
         )?;
     }
     if args.workload.is_some() {
         let speedup = [("--speedup", args.speedup.is_some())];
-        let why = "is of recorded times, which generated transactions do not have: replay a \
-                   trace, or leave it out";
+        let why = "applies only to recorded times, which generated transactions do not have: \
+                   replay a trace, or leave it out";
         refuse(&speedup, why)?;
     }
     if !args.image.is_empty() {
         let seeds = [("--seeds", args.seeds.is_some())];
-        let why = "fills devices with one seed after the other, and an image is filled: leave it \
-                   out";
+        let why = "fills devices once per seed, and an image is filled already: leave it out";
         refuse(&seeds, why)?;
         if args.workload.is_none() && args.abort_ratio == 0.0 {
             let seed = [("--seed", args.seed.is_some())];
-            let why = "is of the fill, of --abort-ratio and of --workload, and an image is \
-                       filled: leave it out";
+            let why = "applies only to the fill, --abort-ratio and --workload, and an image is \
+                       filled already: leave it out";
             refuse(&seed, why)?;
         }
     }
     let table = !(args.json || args.csv || args.markdown);
     if !table {
         let wide = [("--wide", args.wide)];
-        refuse(&wide, "is of the table on a terminal: leave it out")?;
+        refuse(
+            &wide,
+            "applies only to the table on a terminal: leave it out",
+        )?;
     }
     if !(args.json || args.csv) {
         let timing = [("--timing", args.timing)];
-        refuse(&timing, "adds fields to --json and --csv: use one of them")?;
+        refuse(
+            &timing,
+            "applies only to --json and --csv: add one of them, or leave it out",
+        )?;
     }
     Ok(())
 }
 
-/// Notes how pages are mapped if the trace and the device differ in page size.
+/// Reports how pages are mapped if the trace and the device differ in page size.
 pub(super) fn page_sizes(sizes: Option<(u32, u32)>) {
     let Some((of_trace, of_device)) = sizes else {
         return;
     };
     let becomes = match of_trace.cmp(&of_device) {
         Ordering::Equal => return,
-        Ordering::Greater => format!("each becomes {} of the device", of_trace / of_device),
-        Ordering::Less => format!("{} share one of the device", of_device / of_trace),
+        Ordering::Greater => format!(
+            "each trace page becomes {} device pages",
+            of_trace / of_device
+        ),
+        Ordering::Less => format!("{} trace pages share one device page", of_device / of_trace),
     };
     note(&format!(
-        "note: pages of the trace have {of_trace} bytes, those of the device {of_device}: {becomes}"
+        "note: trace pages have {of_trace} bytes, device pages {of_device}: {becomes}"
     ));
 }
 
@@ -122,14 +129,14 @@ pub(super) fn stacks(args: &Args, stacks: &[Stack]) -> Result<(), Failure> {
         refuse(&[("--as-published", args.as_published)], ONE_FORM)?;
     }
     if stacks.iter().all(|stack| matches!(stack, Stack::Force(_))) {
-        let why = "is of `wal`, `cfc-ex` and `afc-ex`, and --stack names none of them: leave it \
-                   out";
+        let why = "applies only to `wal`, `cfc-ex` and `afc-ex`, and --stack has none of them: \
+                   leave it out";
         refuse(&[("--log-pages", host.log_pages.is_some())], why)?;
     }
     Ok(())
 }
 
-const ONE_FORM: &str = "makes no difference here: none of these has a form as printed that \
+const ONE_FORM: &str = "has no effect here: no selected protocol has a published variant that \
                         differs; leave it out";
 
 /// Refuses the first option that was given. `why` explains it.

@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (left_out, failed) = runs::watched("comparing", || grid.measure(&points))?;
     left_out.iter().for_each(|why| note(why));
     if grid.points.iter().all(|point| point.rows.is_empty()) {
-        return Err(Failure::Usage("no protocol supports what was asked".into()));
+        return Err(Failure::Usage("no protocol supports these options".into()));
     }
     if let Some(path) = &args.html {
         Output::new(path, &[] as &[&Path])?.write(page::page(&grid).as_bytes())?;
@@ -98,7 +98,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 impl<'a> Grid<'a> {
-    /// Makes the runs of all points. Returns what was left out, and whether a run failed.
+    /// Runs the comparison at all points. Returns the failures, and whether a run failed.
     fn measure(
         &mut self,
         points: &'a [(Vec<f64>, Args)],
@@ -110,7 +110,7 @@ impl<'a> Grid<'a> {
         for (done, (place, args)) in points.iter().enumerate() {
             let comparison = Comparison::after(args, last.as_ref());
             let comparison = comparison.map_err(|failure| of_point(axes, place, failure))?;
-            // Each point to come is assumed to take as much effort as this one.
+            // Assumes that each remaining point takes as much effort as this one.
             let to_come = (points.len() - done) as u64;
             match done {
                 0 => {
@@ -313,12 +313,12 @@ impl Grid<'_> {
         };
         match self.axes.len() {
             1 => format!(
-                "*: the first; ~: tied with it ({by}); !: saturated, more arrives than ends. plain \
-                 keeps no transaction together and is never first."
+                "*: the first; ~: tied with it ({by}); !: saturated, more transactions arrive than \
+                 complete. plain has no atomic transactions and is never first."
             ),
             _ => format!(
-                "The first of each point, and how many tie with it ({by}). plain keeps no \
-                 transaction together and is never first."
+                "The first of each point, and how many tie with it ({by}). plain has no atomic \
+                 transactions and is never first."
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! The output of a comparison of protocols: its columns, and the costs of a row in words.
+//! The output of a comparison of protocols: its columns, and sentences that explain costs.
 
 use super::separation::{self, Advice};
 use super::standing::{Measured, Row, Standing, measured};
@@ -24,7 +24,7 @@ pub(super) const COLUMNS: &[Column<ReplayRecord>] = &[
     },
     Column {
         heading: "isolation",
-        says: "how far transactions overlap: strict, no-page-conflict or serializable",
+        says: "isolation level of transactions: strict, no-page-conflict or serializable",
         rank: 6,
         cell: Cell::Word(|r| r.isolation.into()),
     },
@@ -80,25 +80,25 @@ pub(super) const COLUMNS: &[Column<ReplayRecord>] = &[
     },
     Column {
         heading: "host",
-        says: "pages programmed for the host, a transaction",
+        says: "pages programmed for the host, per transaction",
         rank: 12,
         cell: Cell::Committed(|r| r.programs_per_transaction(Cause::Host), tenths),
     },
     Column {
         heading: "commit",
-        says: "pages programmed and reprogrammed to commit, a transaction",
+        says: "pages programmed and reprogrammed to commit, per transaction",
         rank: 11,
         cell: Cell::Committed(commit_programs, tenths),
     },
     Column {
         heading: "gc",
-        says: "pages that the collector copies, a transaction",
+        says: "pages copied by garbage collection, per transaction",
         rank: 8,
         cell: Cell::Committed(|r| r.programs_per_transaction(Cause::Gc), tenths),
     },
     Column {
         heading: "map+log",
-        says: "pages programmed for mapping and log, a transaction",
+        says: "pages programmed for mapping and log, per transaction",
         rank: 10,
         cell: Cell::Committed(upkeep, tenths),
     },
@@ -165,8 +165,8 @@ fn few_collections(standing: &Standing<'_, ReplayRecord>) -> Option<String> {
     let few: Vec<String> = few.map(of).collect();
     (!few.is_empty()).then(|| {
         format!(
-            "Few blocks were collected in the run ({}): a longer one may have another order. Play \
-             more (--repeat 10, or --requests).",
+            "Few blocks were collected in the run ({}), so a longer run may give another order: \
+             use --repeat 10, or --requests.",
             few.join(", ")
         )
     })
@@ -174,7 +174,7 @@ fn few_collections(standing: &Standing<'_, ReplayRecord>) -> Option<String> {
 
 fn reason(row: &Row<ReplayRecord>) -> String {
     let besides = match (row.mean(commit_programs), row.mean(upkeep)) {
-        (c, u) if c + u < 0.05 => "nothing is programmed besides the pages themselves".to_string(),
+        (c, u) if c + u < 0.05 => "no programs besides the data pages".to_string(),
         (c, u) => format!("{c:.1} programs to commit and {u:.1} for mapping and log"),
     };
     format!(

@@ -32,7 +32,7 @@ impl<K, R, E> Outcome<K, R, E> {
 
 /// The reason why a run was not made.
 pub(super) trait Refusal: Display {
-    /// Whether the request itself was invalid, as opposed to a run that failed.
+    /// Whether the request itself was invalid, rather than a run that failed.
     fn is_refusal(&self) -> bool;
 }
 
@@ -87,7 +87,8 @@ pub(super) struct Printed<'a, R: 'static> {
     pub reasons: fn(&Standing<'_, R>, Advice) -> Vec<String>,
 }
 
-/// Prints measurements and notes failures. `suits` tells whether a device would do.
+/// Prints measurements and reports failures. `suits` returns `true` if a device meets a condition,
+/// for advice.
 pub(super) fn report<K: Display, R: Measured, E: Refusal>(
     args: &Args,
     device: &DeviceSpec,
@@ -125,7 +126,7 @@ pub(super) fn report<K: Display, R: Measured, E: Refusal>(
     refused.dedup();
     refused.iter().for_each(|why| note(why));
     if none {
-        return Err(Failure::Usage(format!("no {what} supports what was asked")));
+        return Err(Failure::Usage(format!("no {what} supports these options")));
     }
     Ok(match failed.0.is_empty() {
         false => ExitCode::from(NOT_DONE),
@@ -145,7 +146,7 @@ impl Failed {
         }
     }
 
-    /// Notes each reason once. If it applies to `all` rows, their names are left out.
+    /// Reports each reason once. Omits the row names if it applies to `all` rows.
     pub(super) fn note(&self, all: usize) {
         for (why, rows) in &self.0 {
             match rows.len() == all && all > 1 {
@@ -201,7 +202,7 @@ fn print<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) {
     }
 }
 
-/// The settings that the comparison allows to change.
+/// The options that this comparison allows to change, for advice.
 fn advice(args: &Args) -> Advice {
     Advice {
         is_stack: args.host.stack.is_some(),
@@ -211,7 +212,7 @@ fn advice(args: &Args) -> Advice {
     }
 }
 
-/// Says what kind of time the figures are.
+/// Says whether the times are virtual or real.
 fn times(args: &Args) -> String {
     let seeds = match args.seeds {
         Some(count) if count > 1 => format!("means over {count} seeds"),

@@ -47,13 +47,11 @@ impl Cause {
         match self {
             Cause::Isolation => "the wait for isolation, while planes are idle",
             Cause::Commit => "the wait for commits, while planes are idle",
-            Cause::Before => "reads and writes that are waited for, while planes are idle",
-            Cause::Host => "what is read and programmed for the host",
-            Cause::Collection => "the collection",
-            Cause::Protocol => {
-                "what is read and programmed to commit, for the mapping and for logs"
-            }
-            Cause::Channels => "pages that wait for their channel",
+            Cause::Before => "the wait for reads and writes, while planes are idle",
+            Cause::Host => "reads and programs for the host",
+            Cause::Collection => "garbage collection",
+            Cause::Protocol => "reads and programs to commit, for the mapping and for logs",
+            Cause::Channels => "the wait of pages for their channel",
         }
     }
 
@@ -103,7 +101,7 @@ fn saturated<R: Measured>(standing: &Standing<'_, R>) -> Option<String> {
     (!names.is_empty()).then(|| {
         format!(
             "The device is saturated (planes or channels are busy for {} % of the time or more) \
-             under {}: more clients would wait longer, and no more would end.",
+             under {}: more clients would wait longer without more throughput.",
             whole(100.0 * SATURATED),
             names.join(", ")
         )
@@ -203,17 +201,17 @@ fn sentence<R: Measured>(first: &Row<R>, last: &Row<R>, advice: Advice) -> Strin
     if !is_open {
         let mut planes = of_planes(first, last);
         text += &format!(
-            " It costs {} ms more of the time of the planes: {}.",
+            " It uses {} ms more plane time: {}.",
             millis(sum(&planes)),
             told(&mut planes)
         );
     }
     text += &match cause(first, last) {
-        None => " Nothing has more than half of this.".to_string(),
+        None => " No single cause explains more than half of this.".to_string(),
         Some(cause) => {
             let change = cause.change(advice);
             let change = change.map_or(String::new(), |change| format!("; try {change}"));
-            format!(" What separates them most is {}{change}.", cause.name())
+            format!(" The main cause is {}{change}.", cause.name())
         }
     };
     text

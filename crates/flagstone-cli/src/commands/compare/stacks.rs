@@ -20,22 +20,22 @@ use std::process::ExitCode;
 /// The database above the device.
 #[derive(clap::Args, Clone)]
 pub(super) struct HostArgs {
-    /// Play on databases instead of bare devices, with a buffer pool, locks and recovery; separated
-    /// by commas: `wal`, `cfc-ex`, `afc-ex`, `force:PROTOCOL`, or `all`. A recorded read is a look
-    /// at a page, a write an update of a record in it.
+    /// Replay on databases instead of bare devices, with a buffer pool, locks and recovery;
+    /// separated by commas: `wal`, `cfc-ex`, `afc-ex`, `force:PROTOCOL`, or `all`. A recorded read
+    /// accesses a page, a recorded write updates a record in it.
     #[arg(long, conflicts_with_all = ["protocols", "isolation"])]
     pub stack: Option<String>,
     /// Frames of the buffer pool [default: 512].
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..))]
     pub frames: Option<u32>,
-    /// Which page leaves the pool [default: lru].
+    /// Eviction policy of the buffer pool [default: lru].
     #[arg(long,
           value_parser = named(PolicyKind::ALL.iter().map(|kind| (*kind, kind.info().name))))]
     pub policy: Option<PolicyKind>,
-    /// Pages of the log, of stacks that have one [default: 1024].
+    /// Pages of the log, for stacks that have one [default: 1024].
     #[arg(long)]
     pub log_pages: Option<u32>,
-    /// Transactions that run before anything is counted [default: 0].
+    /// Transactions to run before measuring [default: 0].
     #[arg(long)]
     pub warm_up: Option<u64>,
 }
@@ -110,8 +110,8 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
         let mut ended = outcomes.iter().flat_map(Outcome::runs).peekable();
         if ended.peek().is_some() && ended.all(|run| run.committed + run.rolled_back == 0) {
             return Err(Failure::Usage(format!(
-                "--warm-up {warm_up}: {} has no more transactions than that, and nothing is left \
-                 to be counted; use fewer",
+                "--warm-up {warm_up}: {} has no more transactions than that, so none would be \
+                 measured: use a smaller --warm-up",
                 source.name
             )));
         }
@@ -233,19 +233,19 @@ pub(super) const COLUMNS: &[Column<ClosedRecord>] = &[
     Column::FAR_TAIL,
     Column {
         heading: "wait ms",
-        says: "of tx ms, waits for locks and for a place on the device",
+        says: "of tx ms, waits for locks and for a free slot of the device",
         rank: 4,
         cell: Cell::Committed(|r| r.isolation_wait_ns.mean, millis),
     },
     Column {
         heading: "commit ms",
-        says: "of tx ms, from the request to commit on, a wait for a place left out",
+        says: "of tx ms, from the commit request on, without the wait for a slot of the device",
         rank: 5,
         cell: Cell::Committed(|r| r.commit_ns.mean, millis),
     },
     Column {
         heading: "hits",
-        says: "share of the accesses to the buffer pool that find their page",
+        says: "hit ratio of the buffer pool",
         rank: 11,
         cell: Cell::Number(
             |r| r.pool_hit_ratio,
@@ -254,31 +254,31 @@ pub(super) const COLUMNS: &[Column<ClosedRecord>] = &[
     },
     Column {
         heading: "reads",
-        says: "data pages that the host reads, a transaction",
+        says: "data pages read by the host, per transaction",
         rank: 10,
         cell: Cell::Committed(|r| each(r, r.pages_read), tenths),
     },
     Column {
         heading: "writes",
-        says: "data pages that the host writes, a transaction",
+        says: "data pages written by the host, per transaction",
         rank: 8,
         cell: Cell::Committed(|r| each(r, r.pages_written), tenths),
     },
     Column {
         heading: "log",
-        says: "log pages that the host writes, a transaction",
+        says: "log pages written by the host, per transaction",
         rank: 9,
         cell: Cell::Committed(|r| each(r, r.log_pages), tenths),
     },
     Column {
         heading: "again",
-        says: "restarts of transactions, for each that commits",
+        says: "restarts of transactions, per commit",
         rank: 9,
         cell: Cell::Committed(|r| r.restart_ratio, hundredths),
     },
     Column {
         heading: "gc",
-        says: "pages that the collector copies, a transaction",
+        says: "pages copied by garbage collection, per transaction",
         rank: 7,
         cell: Cell::Committed(
             |r| each(r, r.flash_operations(Operation::Program, Cause::Gc)),

@@ -254,7 +254,7 @@ impl<'a, R: Measured> Standing<'a, R> {
         if !self.rows.iter().any(|row| row.commits()) {
             return match self.rows.is_empty() {
                 true => lines,
-                false => vec!["Nothing was committed: there is nothing to rank.".into()],
+                false => vec!["No transaction was committed, so there is no ranking.".into()],
             };
         }
         let saturated: Vec<&str> = self.named(|row| row.is_saturated());
@@ -265,17 +265,18 @@ impl<'a, R: Measured> Standing<'a, R> {
         match (others.next(), others.next()) {
             (Some(first), Some(next)) => lines.push(self.lead(first, next)),
             (Some(first), None) if !saturated.is_empty() => {
-                lines.push(format!("{} alone keeps up with {rate}.", first.name()));
+                lines.push(format!("Only {} keeps up with {rate}.", first.name()));
             }
             (None, _) if !saturated.is_empty() => lines.push(format!(
-                "None keeps up with {rate}, so that none is first by {by}: use a lower --speedup."
+                "None keeps up with {rate}, so none is first by {by}: use a lower --speedup."
             )),
             _ => {}
         }
         if !saturated.is_empty() {
             lines.push(format!(
-                "Saturated at {rate}: {}. More arrives than ends, so that response times grow with \
-                 the length of the trace and say how far behind a row is, not how fast.",
+                "Saturated at {rate}: {}. More transactions arrive than complete, so response \
+                 times grow with the length of the trace and show how far behind a row is, not how \
+                 fast it is.",
                 list(&saturated)
             ));
         }
@@ -297,7 +298,7 @@ impl<'a, R: Measured> Standing<'a, R> {
             let seeds = self.seeds();
             return match others.is_empty() {
                 true => format!(
-                    "First by {by}: {name}, {ahead} on the mean of {seeds} seeds; their ranges do \
+                    "First by {by}: {name}, {ahead} in the mean of {seeds} seeds; their ranges do \
                      not overlap."
                 ),
                 false => format!(
@@ -310,11 +311,12 @@ impl<'a, R: Measured> Standing<'a, R> {
         let percent = self.by.margin() * 100.0;
         match others.is_empty() {
             true => format!(
-                "First by {by}: {name}, {ahead}; {percent:.0} % or less could be the seed's doing."
+                "First by {by}: {name}, {ahead}; differences of {percent:.0} % or less may come \
+                 from the seed."
             ),
             false => format!(
-                "First by {by} with this seed: {name}; within {percent:.0} % of it, which another \
-                 seed may change: {}. --seeds 5 shows which of them tie.",
+                "First by {by} with this seed: {name}; within {percent:.0} % of it, so another \
+                 seed may change the order: {}. --seeds 5 shows which of them tie.",
                 list(&others)
             ),
         }
@@ -443,7 +445,7 @@ pub(super) mod tests {
         assert_eq!(standing.first().map(Row::name), Some("a"));
         let said = verdict(&rows);
         assert!(said.contains("with this seed: a; within 10 %"), "{said}");
-        assert!(said.contains("change: b. --seeds 5"), "{said}");
+        assert!(said.contains("change the order: b. --seeds 5"), "{said}");
         let said = verdict(&rows[2..]);
         assert!(
             said.contains("First by tx/s: a, 11.6 % before c;"),
@@ -488,7 +490,7 @@ pub(super) mod tests {
         assert_eq!(names(&standing), ["b", "a"]);
         let said = verdict(&rows);
         assert!(said.contains("Saturated at 100 tx/s: a."), "{said}");
-        assert!(said.contains("b alone keeps up with 100 tx/s"), "{said}");
+        assert!(said.contains("Only b keeps up with 100 tx/s"), "{said}");
         assert!(!said.contains("First"), "{said}");
         let said = verdict(&rows[..1]);
         assert!(said.contains("None keeps up with 100 tx/s"), "{said}");
@@ -498,7 +500,7 @@ pub(super) mod tests {
     fn what_commits_nothing_is_not_ranked() {
         let rows = [closed("a", &[0.0]), closed("b", &[0.0])];
         assert_eq!(Standing::of(&rows).first().map(Row::name), None);
-        assert!(verdict(&rows).contains("Nothing was committed"));
+        assert!(verdict(&rows).contains("No transaction was committed"));
         assert_eq!(verdict(&[]), "");
     }
 }

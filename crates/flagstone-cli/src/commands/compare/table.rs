@@ -109,7 +109,7 @@ impl<R: Measured> Column<R> {
 impl<R: Measured> Column<R> {
     pub(super) const RATE: Column<R> = Column {
         heading: "tx/s",
-        says: "transactions committed in a second",
+        says: "transactions committed per second",
         rank: 1,
         cell: Cell::Number(R::rate, whole),
     };
@@ -123,14 +123,14 @@ impl<R: Measured> Column<R> {
 
     pub(super) const KEEPS_UP: Column<R> = Column {
         heading: "keeps up",
-        says: "whether as much ends as arrives",
+        says: "whether as many transactions complete as arrive",
         rank: 2,
         cell: Cell::KeepsUp,
     };
 
     pub(super) const RELATIVE: Column<R> = Column {
         heading: "relative",
-        says: "tx/s beside the first row's; at an arrival rate, p99 beside the first row's",
+        says: "tx/s relative to the first row; at an arrival rate, p99 relative to the first row",
         rank: 15,
         cell: Cell::Relative,
     };
@@ -168,36 +168,36 @@ impl<R: Measured> Column<R> {
 impl<R: Measured> Column<R> {
     pub(super) const PLANES: Column<R> = Column {
         heading: "busy %",
-        says: "of the time, for which planes were occupied",
+        says: "share of the time in which planes were busy",
         rank: 7,
         cell: Cell::Number(|r| 100.0 * r.occupied().planes, whole),
     };
 
     pub(super) const CHANNELS: Column<R> = Column {
         heading: "chan %",
-        says: "of the time, for which channels were occupied",
+        says: "share of the time in which channels were busy",
         rank: 15,
         cell: Cell::Number(|r| 100.0 * r.occupied().channels, whole),
     };
 
     pub(super) const FOR_HOST: Column<R> = Column {
         heading: "host %",
-        says: "of the time of planes, what the host reads and writes",
+        says: "share of the planes' time for reads and writes of the host",
         rank: 16,
         cell: Cell::Number(|r| r.occupied().share(|o| o.host_ns), whole),
     };
 
     pub(super) const FOR_COLLECTION: Column<R> = Column {
         heading: "gc %",
-        says: "of the time of planes, collection",
+        says: "share of the planes' time for garbage collection",
         rank: 16,
         cell: Cell::Number(|r| r.occupied().share(|o| o.collection_ns), whole),
     };
 
     pub(super) const FOR_PROTOCOL: Column<R> = Column {
         heading: "own %",
-        says: "of the time of planes, what the protocol reads and programs to commit, for the mapping \
-               and for logs",
+        says: "share of the planes' time for reads and programs of the protocol: to commit, for \
+               the mapping and for logs",
         rank: 16,
         cell: Cell::Number(|r| r.occupied().share(|o| o.protocol_ns), whole),
     };
@@ -276,7 +276,7 @@ impl<R: Measured> Table<R> {
             Figure::Rate => "tx/s",
             Figure::Tail => "p99",
         };
-        // The column of the rank comes second, since a telephone shows only two columns.
+        // The ranking column comes second, since a phone shows only two columns.
         let mut order: Vec<usize> = (0..heads.len()).collect();
         order[1..].sort_by_key(|&at| heads[at] != ranked);
         let figure = |row: &&Row<R>| row.mean(|run| standing.by.of(run));

@@ -11,40 +11,40 @@ use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Bench {
-    /// A folder on the file system to measure. Two files are made in it, and removed.
+    /// A folder on the file system to measure. Creates two files in it and removes them.
     #[arg(required_unless_present = "space")]
     folder: Option<PathBuf>,
-    /// Count in memory instead, for each of these bounds of the space of a store (see
-    /// `OpenOptions::space`), what it costs: three rows each, with blocks collected in steps, while
-    /// the store is idle, and at once.
+    /// Instead, count in memory the cost of each of these space bounds of a store (see
+    /// `OpenOptions::space`). Prints three rows each: collecting blocks in steps, while the store
+    /// is idle, and all at once.
     #[arg(long, value_name = "TIMES", value_delimiter = ',',
           conflicts_with_all = ["folder", "encrypt", "whole", "commits"])]
     space: Vec<f64>,
-    /// Measure a store that collects whole blocks at once as well, after the other: three columns
-    /// have its times.
+    /// Also measure a store that collects whole blocks at once, and print its times in three
+    /// columns.
     #[arg(long, conflicts_with = "encrypt")]
     whole: bool,
-    /// Pages of a commit, separated by commas: a row of the table each.
+    /// Pages per commit, separated by commas; one row of the table for each.
     #[arg(long, value_name = "PAGES", value_delimiter = ',', default_values_t = [1, 2, 8, 32],
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pages: Vec<u32>,
-    /// Commits that are measured, after half as many that are not.
+    /// Commits to measure, after a warm-up of half as many.
     #[arg(long, default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     commits: u32,
-    /// Mebibytes that the store holds.
+    /// Mebibytes of data in the store.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     megabytes: u32,
     /// The commit protocol.
     #[arg(long, default_value = "seal")]
     protocol: String,
-    /// Seed of the pages that are written and read.
+    /// Seed that selects the pages to write and read.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Measure an encrypted store as well, after the other. Two columns have its commits a second
-    /// and its time of a read, as multiples of those without encryption.
+    /// Also measure an encrypted store, and print its commits per second and read time in two
+    /// columns, relative to the unencrypted store.
     #[arg(long)]
     encrypt: bool,
-    /// Print one JSON object a row, one a line.
+    /// Print one JSON object per row, one per line.
     #[arg(long)]
     json: bool,
 }
@@ -55,7 +55,7 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
     };
     let pages = args.megabytes * 256;
     let mut options = OpenOptions::default().with_protocol(protocol_of(&args.protocol)?);
-    // A store that cannot grow starts with room for its contents and half as much again.
+    // A store that cannot grow starts with space for its contents and half as much again.
     if options.protocol != OpenOptions::default().protocol {
         options.bytes = u64::from(args.megabytes) << 20;
         options.bytes += options.bytes / 2;
@@ -145,8 +145,8 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
     }
     say(&shown.trim_fmt());
     note(
-        "floor: the same bytes as one write and a sync, in turns with the store. Times are of this \
-         machine; ratios carry over",
+        "floor: the same bytes as one write and one sync, measured alternately with the store. \
+         Times depend on this machine; ratios hardly do",
     );
     Ok(ExitCode::SUCCESS)
 }
@@ -228,15 +228,15 @@ fn count(args: &Bench) -> Result<ExitCode, Failure> {
     if !args.json {
         say(&shown.trim_fmt());
         note(
-            "size: bytes of the store for each that it holds. written: pages of the medium for each \
-             page that was given. blocks: collected. The others: pages written by a commit. All of \
-             it is counted, and none of it timed",
+            "size: bytes of the store per byte of data. written: pages written to the medium per \
+             page of the user. blocks: blocks collected. Other columns: pages written per commit. \
+             All figures are counts, none is a time",
         );
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Options for an encrypted store. The key is arbitrary, since any key costs the same.
+/// Options for an encrypted store. The key is arbitrary: the cost is the same for every key.
 fn keyed(options: &OpenOptions) -> Result<OpenOptions, Failure> {
     #[cfg(feature = "encryption")]
     {

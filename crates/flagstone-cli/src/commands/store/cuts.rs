@@ -17,77 +17,76 @@ use std::str::FromStr;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Kill {
-    /// The store to make.
+    /// The store to create.
     store: PathBuf,
-    /// How often to kill.
+    /// Number of kills.
     #[arg(long, default_value_t = 200)]
     times: u64,
-    /// Seed of the moments.
+    /// Seed of the times at which to kill.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Let several threads of the process commit transactions on tables.
+    /// Use tables: several threads of the process commit transactions on them.
     #[arg(long)]
     tables: bool,
-    /// Let the process acknowledge each transaction while it commits the one before: a control that
-    /// must fail.
+    /// Acknowledge each transaction too early, while the previous one is being committed: a control
+    /// that must fail.
     #[arg(long)]
     early: bool,
-    /// Let the process keep memory at each transaction: a control of `soak`.
+    /// Leak memory at each transaction: a control of `soak`.
     #[arg(long, hide = true)]
     leak: bool,
-    /// Be the process that is killed.
+    /// Run as the process to be killed.
     #[arg(long, hide = true)]
     worker: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Break {
-    /// Protocols, separated by commas, or `all` that a store can have.
+    /// Commit protocols, separated by commas, or `all` that stores support.
     #[arg(long, default_value = "seal")]
     protocol: String,
-    /// Damage pages that were durable instead of cutting the power: bits flip, pages are lost. A
-    /// store has to give the right data or an error.
+    /// Instead of cutting the power, damage durable pages: flip bits, lose pages. The store must
+    /// return the right data or an error.
     #[arg(long, conflicts_with_all = ["on_chip", "depth"])]
     rot: bool,
-    /// Cuts for each protocol; damaged stores with --rot.
+    /// Cuts per protocol; with --rot, damaged stores per protocol.
     #[arg(long, default_value_t = 20_000)]
     cuts: u64,
-    /// Cuts in a row, at most.
+    /// Maximum number of consecutive cuts.
     #[arg(long, default_value_t = 3)]
     depth: u32,
-    /// Seed of everything.
+    /// Seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Let the medium lie: a control that must fail.
+    /// Simulate a lying medium: a control that must fail.
     #[arg(long, value_parser = named(Lie::all()), default_value = "none")]
     lie: Lie,
-    /// Cut stores of tables, under `seal`: transactions with savepoints, snapshots, and commits
+    /// Test stores of tables, under `seal`: transactions with savepoints, snapshots, and commits
     /// that share a flush.
     #[arg(long, conflicts_with = "protocol")]
     tables: bool,
     /// Encrypt the stores.
     #[arg(long)]
     encrypt: bool,
-    /// Let the clients of each run use the same store on a simulated chip as well. It is cut at the
-    /// same operations with what has landed on the medium, and a restart has to find the same.
+    /// Run the same operations on a store on a simulated chip as well. Cut it at the same
+    /// operations with the same writes completed, and compare the recovered states.
     #[arg(long, conflicts_with = "tables")]
     on_chip: bool,
-    /// Damage superblocks of so many stores (`--cuts`) instead, and repair some of them.
+    /// Instead, damage superblocks of this many stores (`--cuts`), and repair some of the stores.
     #[arg(long, conflicts_with_all = ["tables", "on_chip", "lie", "depth"])]
     heads: bool,
-    /// With `--heads`: the medium is whole and what it was earlier. A control
-    /// that must fail.
+    /// With `--heads`: replace the medium by an older, intact version of itself. A control that
+    /// must fail.
     #[arg(long, requires = "heads")]
     aged: bool,
-    /// Carry out one run again, by its id.
+    /// Repeat one run by its id.
     #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "tables", "cuts", "depth", "seed", "lie", "encrypt"])]
     run: Option<AnyRun>,
-    /// With `--run` and the id of one damaged store: write its medium into
-    /// this new file, and what it was before into another with `.whole`
-    /// behind its name. For `store check`, `repair` and `dump`.
+    /// With `--run` and the id of one damaged store: write its medium to this new file, and the
+    /// undamaged medium to the same name plus `.whole`, for `store check`, `repair` and `dump`.
     #[arg(long, value_name = "FILE", requires = "run")]
     keep: Option<PathBuf>,
-    /// Print one JSON object a protocol, one a line.
+    /// Print one JSON object per protocol, one per line.
     #[arg(long)]
     json: bool,
 }
@@ -101,9 +100,8 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
     }
     if args.keep.is_some() {
         return Err(Failure::Usage(
-            "--keep writes the medium of a store that was damaged: it needs the id of a run with \
-             rot"
-            .into(),
+            "--keep writes the medium of a damaged store: give the id of a run of `break --rot`"
+                .into(),
         ));
     }
     if let Some(AnyRun::Cuts(id)) = &args.run {
@@ -131,7 +129,8 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
         _ => {
             if let Some(odd) = protocols.iter().find(|protocol| protocol.info().reprograms) {
                 return Err(Failure::Usage(format!(
-                    "{odd} sets flags by reprogramming pages, which a store cannot: name another"
+                    "{odd} reprograms pages to set flags, which a store does not support: use \
+                     another protocol"
                 )));
             }
         }
@@ -151,7 +150,7 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
             _ => ("tables", "add --tables"),
         };
         return Err(Failure::Usage(format!(
-            "`--lie {}` is a control of {name}: {then}",
+            "`--lie {}` works only with {name}: {then}",
             lie.name()
         )));
     }
@@ -201,7 +200,7 @@ impl FromStr for AnyRun {
 fn break_by_rot(args: &Break, protocols: Vec<Kind>) -> Result<ExitCode, Failure> {
     if !RotRunId::has(args.lie) {
         return Err(Failure::Usage(format!(
-            "`--lie {}` is no control of runs with rot: use `horizon`, `sums` or `checksums`",
+            "`--lie {}` does not work with --rot: use `horizon`, `sums` or `checksums`",
             args.lie.name()
         )));
     }
@@ -251,8 +250,8 @@ fn break_heads(args: &Break, protocols: &[Kind]) -> Result<ExitCode, Failure> {
             })
             .to_string(),
             false => format!(
-                "{:10} {:>9} damaged heads  {:>6} violations  {} opened, {} refused, {} repaired, \
-                 {} with losses that the repair names",
+                "{:10} {:>9} damaged superblocks  {:>6} violations  {} opened, {} refused, {} \
+                 repaired, {} with losses that the repair reports",
                 protocol.to_string(),
                 tally.damaged,
                 tally.violations,
@@ -273,12 +272,12 @@ fn break_heads(args: &Break, protocols: &[Kind]) -> Result<ExitCode, Failure> {
 fn no_chip_for(subject: StoreSubject, lie: Lie, on_chip: bool) -> Result<(), Failure> {
     if on_chip && subject == StoreSubject::Tables {
         return Err(Failure::Usage(
-            "runs over tables have no chip beside their medium: leave out --on-chip".into(),
+            "--on-chip does not work with --tables: leave one of them out".into(),
         ));
     }
     if lie == Lie::Landings && !on_chip {
         return Err(Failure::Usage(
-            "`landings` is a control of runs with a chip beside their medium: add --on-chip".into(),
+            "`--lie landings` works only with --on-chip: add --on-chip".into(),
         ));
     }
     Ok(())
@@ -408,7 +407,7 @@ pub(super) fn kill_workers(args: &Kill) -> Result<ExitCode, Failure> {
     }
     if args.store.exists() {
         return Err(Failure::Usage(format!(
-            "{} is there already: name a store to make",
+            "{} exists already: give the path of a new store",
             args.store.display()
         )));
     }

@@ -9,7 +9,7 @@ use super::Failure;
 use flagstone_store_tools::{ProgramName, StoreCommand};
 use std::process::ExitCode;
 
-/// Make stores, look at them, check, copy and repair them, and cut the power under them.
+/// Create, inspect, check, copy and repair stores, and test them with power cuts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -20,16 +20,17 @@ pub(crate) struct Args {
 enum Action {
     #[command(flatten)]
     Tool(StoreCommand),
-    /// Measure commits on a file system, beside a bare write and sync of as many bytes.
+    /// Measure the speed of commits on a file system, compared with plain writes and syncs of as
+    /// many bytes.
     Bench(bench::Bench),
-    /// Cut the power under stores in memory, at writes and syncs of their medium, and look whether
-    /// anything was lost. Exit code 1 if so.
+    /// Cut the power under stores in memory, at writes and syncs of their medium, and check for
+    /// lost data. Exit code 1 if data was lost.
     Break(cuts::Break),
-    /// Kill a process that commits to a new store, again and again, and look whether anything was
-    /// lost. Exit code 1 if so.
+    /// Repeatedly kill a process that commits to a new store, and check for lost data. Exit code 1
+    /// if data was lost.
     Kill(cuts::Kill),
-    /// Use a store for a while: commits, kills, backups, compactions, checks. Exit code 1 if
-    /// anything is lost, or if memory or files grow without end.
+    /// Use a store for a while: commits, kills, backups, compactions, checks. Exit code 1 if data
+    /// is lost, or if memory or files grow without bound.
     Soak(soak::Soak),
 }
 

@@ -154,7 +154,7 @@ fn print(campaign: &RotCampaign, findings: &RotFindings) {
         ));
     }
     if tally.outcomes()[4] > 0 {
-        say("  silent, by pages and by what became of them:");
+        say("  silent, by kind of page and by outcome:");
         for (aim, name) in Aim::ALL {
             for (harm, harm_name) in Harm::ALL {
                 if let Some(id) = tally.examples.get(&(aim, harm)) {

@@ -1,4 +1,4 @@
-//! `flagstone store soak`: uses a store for a while, with this command as worker processes.
+//! `flagstone store soak`: uses a store for a while, with this program as worker processes.
 
 use crate::commands::{Failure, mebibytes, say, with_unit};
 use flagstone_campaign::stores::soak::{Soak as Run, SoakControl, is_fresh, look};
@@ -10,16 +10,17 @@ use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Soak {
-    /// A folder without a store of an earlier soak. It is made if it is not there.
+    /// Folder for the store; created if it does not exist. Must not contain the store of an earlier
+    /// soak.
     folder: PathBuf,
-    /// How long: a number of seconds, minutes or hours, like 30s, 10m or 1h.
+    /// Duration: a number of seconds, minutes or hours, such as 30s, 10m or 1h.
     #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = duration)]
     time: Duration,
-    /// Seed of everything but the clock.
+    /// Seed of all random choices; times are not reproducible.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Make something wrong, which must be found: workers that keep memory, or a store that
-    /// becomes an older copy of itself.
+    /// Simulate a fault that must be detected: workers that leak memory, or a store replaced by an
+    /// older copy of itself.
     #[arg(long, value_parser = SoakControl::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
     control: String,
     /// Print one JSON object.
@@ -29,7 +30,7 @@ pub(super) struct Soak {
 
 /// Parses a time such as 30s, 10m or 1h.
 fn duration(text: &str) -> Result<Duration, String> {
-    let why = || "it must be a number and s, m or h, such as 30s, of 10s to 1000h".to_string();
+    let why = || "must be a number with s, m or h, such as 30s, from 10s to 1000h".to_string();
     let seconds = with_unit(text, &[("s", 1), ("m", 60), ("h", 3_600)]);
     let seconds = seconds.filter(|seconds| (10..=3_600_000).contains(seconds));
     seconds.map(Duration::from_secs).ok_or_else(why)
@@ -39,7 +40,7 @@ pub(super) fn soak(args: &Soak) -> Result<ExitCode, Failure> {
     std::fs::create_dir_all(&args.folder)?;
     if !is_fresh(&args.folder) {
         return Err(Failure::Usage(format!(
-            "{} has the store of an earlier soak: name another folder",
+            "{} contains the store of an earlier soak: use another folder",
             args.folder.display()
         )));
     }
@@ -80,7 +81,7 @@ pub(super) fn soak(args: &Soak) -> Result<ExitCode, Failure> {
     let [first, second] = outcome.file_bytes.map(mebibytes);
     let [early, late] = outcome.memory_bytes.map(mebibytes);
     say(&format!(
-        "{} transactions, {} kills and {} stops of workers, {} compactions and {} killed, \
+        "{} transactions, {} kills and {} stops of workers, {} compactions, {} killed compactions, \
          {} backups",
         outcome.transactions,
         outcome.kills,
@@ -93,11 +94,11 @@ pub(super) fn soak(args: &Soak) -> Result<ExitCode, Failure> {
         "file: at most {first} in the first half, {second} in the second"
     ));
     say(&format!(
-        "memory of a worker: {early} soon after its start, {late} in the end ({} sampled)",
+        "memory of a worker: {early} soon after its start, {late} at the end ({} workers sampled)",
         outcome.workers_sampled
     ));
     say(&match &outcome.wrong {
-        None => "nothing was lost, and nothing grew without end".into(),
+        None => "no data was lost, and neither the file nor the memory kept growing".into(),
         Some(wrong) => format!("wrong: {wrong}"),
     });
     Ok(verdict)

@@ -95,7 +95,8 @@ impl Clusters {
         self.time += 1;
     }
 
-    /// Removes a page from its cluster; `promoted` if because of a hit.
+    /// Removes a page from its cluster. `promoted` is `true` if a hit moves it to the working
+    /// region.
     pub(super) fn remove(&mut self, frame: FrameId, at: Lpn, promoted: bool) {
         let number = at.0 / self.cluster_pages;
         let mut cluster = self.take(number).expect("a cluster for each of its pages");
@@ -117,7 +118,8 @@ impl Clusters {
         }
     }
 
-    /// The oldest page that `may` allows in the cluster with the smallest P(c) that has one.
+    /// In the cluster with the smallest P(c) that has an eligible page: the oldest page that `may`
+    /// allows.
     pub(super) fn victim(&mut self, may: &mut dyn FnMut(FrameId) -> bool) -> Option<FrameId> {
         for (_, number) in &self.drained {
             let mut pages = self.links.iter(&self.clusters[number].list);

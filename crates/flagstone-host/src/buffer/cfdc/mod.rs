@@ -48,8 +48,9 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     paper: "CFDC",
     settings: settings! {
         cluster_pages: "16",
-            "pages of a cluster, neighbours in logical address; 16 in public code, 64 elsewhere";
-        priority: "50", "the priority region, in percent of the frames";
+            "pages per cluster of adjacent logical addresses; 16 in public code, 64 in other \
+             sources";
+        priority: "50", "size of the priority region, in percent of the frames";
     },
 };
 
@@ -122,7 +123,8 @@ impl Cfdc {
         }
     }
 
-    /// Removes a page from its region; `promoted` if because of a hit.
+    /// Removes a page from its region. `promoted` is `true` if a hit moves it to the working
+    /// region.
     fn leave(&mut self, frame: FrameId, promoted: bool) {
         let page = self.pages[frame.index()];
         match page.place {

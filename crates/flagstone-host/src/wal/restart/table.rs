@@ -1,5 +1,5 @@
-//! The tables of a restart: every combination of what the log has about a transaction, and of what
-//! is known about a changed page.
+//! The tables of a restart: every combination of a transaction's log records, and of the facts
+//! about a changed page.
 
 use super::*;
 use flagstone::cases::{Case, cases, prove, rows_that_differ};
@@ -13,10 +13,10 @@ enum Verdict {
     Undone,
 }
 
-/// What the log has about transaction 5 from the last checkpoint on.
+/// The log records of transaction 5 from the last checkpoint on.
 #[derive(Debug)]
 struct Facts {
-    /// Whether the checkpoint lists it, before or after its own records.
+    /// Whether the checkpoint lists the transaction, before or after its own records.
     listed: Option<Listed>,
     changes: bool,
     commits: bool,
@@ -114,7 +114,7 @@ struct Change {
     earlier: Option<Lsn>,
     /// The LSN of the page on flash.
     page: Lsn,
-    /// Whether the change itself is after the checkpoint.
+    /// Whether the change comes after the checkpoint.
     is_behind: bool,
 }
 

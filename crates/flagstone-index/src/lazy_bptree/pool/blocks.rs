@@ -22,7 +22,7 @@ pub(in super::super) struct Child {
     pub(in super::super) id: BlockId,
 }
 
-/// What is known about a node that requests lead to, in one cache line. The time of its latest
+/// The known facts about a node that requests lead to, in one cache line. The time of its latest
 /// request is in its rank.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -32,12 +32,12 @@ pub(in super::super) struct Block {
     pub(in super::super) parent: Option<BlockId>,
     /// The child blocks of an index block.
     pub(super) below: Option<Box<Below>>,
-    /// A lower bound of its oldest request's arrival.
+    /// A lower bound of the arrival of the block's oldest request.
     pub(in super::super) born: u64,
-    /// Its own requests, and their number.
+    /// The block's own requests, and their number.
     pub(super) list: List,
     pub(in super::super) own: u32,
-    /// Number of entries by which its requests enlarge the node.
+    /// Number of entries by which the block's requests enlarge the node.
     pub(in super::super) growth: i32,
     /// Number of entries in the leaf, or [`UNKNOWN`].
     pub(super) size: u16,
@@ -53,12 +53,12 @@ pub(super) const UNKNOWN: u16 = u16::MAX;
 pub(super) struct Below {
     /// Sorted by range.
     pub(super) children: Vec<Child>,
-    /// The best victims below, from the last selection until they may have changed. If known here,
-    /// known in all index blocks below.
+    /// The best victims below the block, valid from the last selection until they may have changed.
+    /// If known here, they are known in all index blocks below.
     pub(super) least: Option<Least>,
 }
 
-/// What remains of a removed block.
+/// The contents of a removed block, which the caller must handle.
 pub(super) struct Dropped {
     pub(super) level: u8,
     pub(super) list: List,

@@ -22,7 +22,7 @@ impl Above for Pool {
                 let Span { low, high, .. } = self.block(id).span;
                 (id, low, high)
             }
-            // Its range is unknown, but all keys between its first and last are its own.
+            // The leaf's range is unknown, but all keys between its first and last belong to it.
             None => match shape.keys(page, len) {
                 Some((low, high)) => (self.locate(low), low, high),
                 None => return,

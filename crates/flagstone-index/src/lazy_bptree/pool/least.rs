@@ -1,4 +1,4 @@
-//! The quality of groups as victims, and the best ones below each block: maintained while requests
+//! The quality of groups as victims, and the best ones below each block. Maintained while requests
 //! change, so that victim selection examines blocks instead of groups.
 
 use super::{Block, BlockId, Pool};
@@ -63,7 +63,7 @@ pub(in super::super) struct Least {
 }
 
 impl Least {
-    /// Takes a group if it is better. Returns whether it is.
+    /// Takes a group if it is better than the present one. Returns whether it is.
     #[inline]
     pub(in super::super) fn group(&mut self, rank: Rank, id: BlockId) -> bool {
         let better = self.group.is_none_or(|(least, _)| rank.is_better(least));
@@ -185,7 +185,7 @@ impl Pool {
         }
     }
 
-    /// Invalidates what is known as a whole about a block and its parents.
+    /// Invalidates the cached results for a block and its parents.
     pub(super) fn forget(&mut self, id: BlockId) {
         let mut next = Some(id);
         while let Some(at) = next {
@@ -198,7 +198,8 @@ impl Pool {
         }
     }
 
-    /// Changes a block. Updates what its parents know about it, if a comparison is enough for that.
+    /// Changes a block. Updates the cached results of its parents, if a comparison suffices for
+    /// that.
     pub(in super::super) fn edit(&mut self, id: BlockId, change: impl FnOnce(&mut Block)) {
         let block = self.block(id);
         if block.level == 0 {
@@ -256,7 +257,7 @@ impl Pool {
         }
     }
 
-    /// Called after an index block above leaves was divided into new groups.
+    /// Called after an index block above the leaves was divided into new groups.
     pub(super) fn was_divided(&mut self, id: BlockId, before: Option<Least>, groups: &[BlockId]) {
         self.forget(id);
         let Some(mut least) = before.filter(|_| !self.second_hand) else {
@@ -281,7 +282,7 @@ impl Pool {
         }
     }
 
-    /// Checks what index blocks know about the blocks below.
+    /// Checks the cached results of index blocks about the blocks below.
     pub(super) fn check_least(&mut self) -> Result<(), String> {
         fn anew(pool: &mut Pool, id: BlockId) -> Least {
             pool.summed_up(id, anew)

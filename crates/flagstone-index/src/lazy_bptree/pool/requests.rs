@@ -9,16 +9,16 @@ use rustc_hash::FxHashMap;
 /// The change requested for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Request {
-    /// Insert the key; unless inserted keys are always new, the tree may have it.
+    /// Insert the key. The tree may have it, unless inserted keys are always new.
     Insert(Value),
-    /// Set the value of a key that the tree has.
+    /// Set the value of a key that exists in the tree.
     Overwrite(Value),
-    /// Remove it.
+    /// Delete the key.
     Delete,
 }
 
 impl Request {
-    /// The value that a query finds.
+    /// The value that a query finds; `None` for a deletion.
     #[inline]
     pub(in super::super) fn value(self) -> Option<Value> {
         match self {
@@ -27,7 +27,8 @@ impl Request {
         }
     }
 
-    /// By how many entries a leaf grows, as far as known without reading it.
+    /// Number of entries by which the request enlarges a leaf, as far as known without reading the
+    /// leaf.
     #[inline]
     pub(super) fn growth(self) -> i64 {
         match self {
@@ -231,7 +232,7 @@ impl Requests {
         self.slots.capacity() * size_of::<Slot>() + self.at.capacity() * entry
     }
 
-    /// Loses a request, for tests.
+    /// For tests: removes a request without a trace.
     #[cfg(test)]
     pub(in super::super) fn lose(&mut self, key: Key) {
         self.at.remove(&key);

@@ -80,7 +80,8 @@ fn the_clock_is_no_farther_from_a_model_of_events_than_it_was_measured() {
             let shape = format!("{planes} planes, {shared} a channel, {clients} clients");
             let [clock, ordered] = worst(planes, shared, clients);
             assert!(within(clock, bounds), "{shape}: {clock:.1?}");
-            // Control: the wrong clock is noticed. On a single plane, order causes no idle time.
+            // Control: the wrong clock must be detected. On a single plane, order causes no idle
+            // time.
             let is_caught = !within(ordered, bounds);
             assert!(is_caught || planes == 1, "{shape}: {ordered:.1?}");
         }

@@ -28,7 +28,7 @@ enum Operation {
     Erase,
 }
 
-/// An operation as it was called, and when it was done.
+/// A recorded operation, and when it was done.
 #[derive(Debug, Clone, Copy)]
 struct Called {
     operation: Operation,
@@ -293,7 +293,8 @@ fn measured(start: u64, spans: &[(u64, u64)], busy: u64, planes: u32) -> Measure
     }
 }
 
-/// A model of a device's time, given operations, what each waits for, planes, planes per channel.
+/// A model of a device's time. Its arguments: operations, when each is ready, planes, planes per
+/// channel.
 type Model = fn(&[Task], &[Ready], usize, usize) -> Simulated;
 
 /// Replays a recorded run by another model.
@@ -373,7 +374,7 @@ fn setup(kind: Kind, planes: u32, shared: u32, clients: u32) -> Setup {
         erase: Nanos(1_500_047),
         transfer_ps_per_byte: 10_007,
     };
-    // Room for the blocks that sixteen planes and a log keep free.
+    // Space for the blocks that sixteen planes and a log keep free.
     device.config.over_provision = 0.3;
     let mut terms = Terms::on_filled(0.9, 1);
     terms.clients = clients;

@@ -14,11 +14,11 @@ pub(super) struct Task {
     pub(super) behind: u64,
 }
 
-/// When an operation is ready: a delay after the end of another, and not before the ends of some.
+/// When an operation is ready: a delay after the end of another operation, but not before the ends
+/// of the listed ones.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ready {
-    /// The other operation, and the delay after its end; without one, the delay since the
-    /// beginning.
+    /// The operation after whose end `wait` begins; `None` to begin at time zero.
     pub(super) after: Option<usize>,
     pub(super) wait: u64,
     pub(super) others: Vec<usize>,

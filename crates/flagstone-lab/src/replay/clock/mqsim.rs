@@ -44,7 +44,7 @@ fn chips(number: u32) -> (Chip, Geometry) {
     (device.chip(64), device.geometry)
 }
 
-/// Channel time of a page and its spare area, in units of two bytes as in MQSim.
+/// Channel time of a page and its spare area, counted for two bytes at a time as in MQSim.
 fn transfer(geometry: &Geometry) -> u64 {
     u64::from(geometry.page_bytes + geometry.spare_bytes) / 2 * onfi::DSC
 }
@@ -89,7 +89,7 @@ fn single_operations_and_queues_take_what_mqsim_says_without_commands() {
     let theirs = 32 * (PROGRAM + page + TIMING.program.0) + PROGRAM + page;
     assert_eq!(theirs - ours, 33 * PROGRAM);
 
-    // The time left out is at most 1 % of an operation with data.
+    // The omitted time is at most 1 % of an operation with data.
     let share = |command: u64, cells: Nanos| command as f64 / (cells.0 + page) as f64;
     assert!(share(READ, TIMING.read) < 0.01 && share(PROGRAM, TIMING.program) < 0.002);
 }

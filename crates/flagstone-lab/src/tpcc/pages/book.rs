@@ -84,7 +84,7 @@ impl Common {
     }
 }
 
-/// Adjacent places, in few pages.
+/// Adjacent records, as ranges of slots: the first record of each range, and its length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Places(Vec<(Rid, u16)>);
 
@@ -123,7 +123,7 @@ impl FromIterator<Rid> for Places {
 #[derive(Debug, Clone)]
 pub(super) struct Order {
     pub(super) customer: u32,
-    /// Its row, and its entries by number and by customer.
+    /// The order's row, and its entries in the indexes by number and by customer.
     pub(super) row: Rid,
     pub(super) by_number: Rid,
     pub(super) by_customer: Rid,
@@ -149,7 +149,7 @@ pub(super) struct District {
 /// Number of orders that Stock-Level examines.
 pub(super) const RECENT: u32 = 20;
 
-/// Everything known about orders.
+/// The state of all orders.
 #[derive(Debug, Clone)]
 pub(super) struct Book {
     pub(super) districts: Vec<District>,
@@ -184,7 +184,7 @@ impl Book {
         self.last[district as usize * self.customers + customer as usize - 1]
     }
 
-    /// An order, if it is not where the load put it.
+    /// An order, if it was entered or moved since the load.
     pub(super) fn order(&self, district: u32, number: u32) -> Option<&Order> {
         self.orders.get(&(district, number))
     }

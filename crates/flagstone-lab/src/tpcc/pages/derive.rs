@@ -11,11 +11,11 @@ use super::{Access, PagesOptions, Rid, Verb};
 use flagstone::units::Lpn;
 use rustc_hash::FxHashMap;
 
-/// A row that is not where the load put it.
+/// A row that was moved since the load.
 #[derive(Debug, Clone, Copy)]
 struct Moved {
     row: Rid,
-    /// Its newest entry in each of the table's indexes.
+    /// The row's newest entry in each of the table's indexes.
     entries: [Rid; 2],
 }
 
@@ -223,7 +223,7 @@ impl Database {
         same[(same.len() - 1) / 2]
     }
 
-    /// An order, from the book or as the load left it.
+    /// An order, from the book or as it was loaded.
     fn order(&self, district: u32, number: u32) -> Order {
         if let Some(order) = self.book.order(district, number) {
             return order.clone();
@@ -289,7 +289,7 @@ impl Database {
         let (mut lines, mut line_entries) = (Places::default(), Places::default());
         for line in &input.lines {
             if line.item > self.scale.items {
-                // There is no such item: the search ends at the index's last entry.
+                // The item does not exist: the search ends at the index's last entry.
                 self.look_up_item(self.scale.items, out);
                 return false;
             }

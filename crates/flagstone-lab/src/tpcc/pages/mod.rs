@@ -66,7 +66,7 @@ pub enum Verb {
 /// One access of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Access {
-    /// What it does.
+    /// The kind of access.
     pub verb: Verb,
     /// The record or page.
     pub at: Rid,
@@ -82,13 +82,14 @@ impl Access {
 /// A transaction with all its accesses in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transaction {
-    /// Counts from 0 in the order of dealing, including transactions that [`Sizes`] leaves out.
+    /// The transaction's number, from 0 in the order of generation, including transactions that
+    /// [`Sizes`] leaves out.
     pub number: u64,
     /// The kind of transaction.
     pub kind: TransactionKind,
-    /// Whether it commits; otherwise it is rolled back.
+    /// Whether the transaction commits; otherwise it is rolled back.
     pub commits: bool,
-    /// What it does.
+    /// The accesses, in order.
     pub accesses: Vec<Access>,
 }
 
@@ -122,17 +123,17 @@ impl Transaction {
     }
 }
 
-/// Which transactions are dealt, by the number of pages that they write: \[FlagCommit] §5.3.3
+/// Which transactions are supplied, by the number of pages that they write: \[FlagCommit] §5.3.3
 /// splits its trace at ten. Transactions that are left out still affect the tables, as if part of a
 /// trace were replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sizes {
-    /// All.
+    /// All transactions.
     #[default]
     All,
-    /// Those that write at most this many pages, including readers.
+    /// Transactions that write at most this many pages, including readers.
     AtMost(u32),
-    /// Those that write more pages.
+    /// Transactions that write more pages.
     MoreThan(u32),
 }
 
@@ -196,32 +197,32 @@ pub struct PagesOptions {
     /// Bytes of a page, 1024 to 32768.
     #[serde(skip)]
     pub page_bytes: u32,
-    /// Seed of the population and of what the clients ask for.
+    /// Seed of the population and of the clients' requests.
     #[serde(skip)]
     pub seed: u64,
-    /// Percent to which pages of warehouses and districts are filled, 1 to 100: with few rows in a
-    /// page, fewer transactions meet in one.
+    /// Fill of the pages of warehouses and districts in percent, 1 to 100. With few rows per page,
+    /// fewer transactions conflict on a page.
     pub hot_fill: u32,
-    /// Places that a row has in its page, one for each of its last versions; with one, a row is one
-    /// record for life.
+    /// Number of places that a row has in its page, one for each of its last versions. With 1, a
+    /// row is always the same record.
     pub versions: u16,
-    /// Whether a row is read before it is changed or added, so that a shared lock comes first.
+    /// Whether a row is read before it is changed or inserted, so that a shared lock comes first.
     pub reads_first: bool,
-    /// Pages of each table to which rows are added at a time, which clients share: client *c* uses
-    /// the one of number *c* modulo this. With 0 each client has its own, as a server's backend.
+    /// Number of pages of each table to which rows are added concurrently. Client *c* uses page *c*
+    /// modulo this. With 0 each client has its own page, like a server's backend.
     pub insert_targets: u32,
-    /// When rows of warehouses and districts are asked for: `first`, in the `order` of the
-    /// transaction's profile, or `last`.
+    /// When a transaction accesses rows of warehouses and districts: `first`, in the `order` of its
+    /// profile, or `last`.
     #[serde(with = "crate::names")]
     pub hot_rows: HotRows,
-    /// Share of its accesses that a transaction has made when it is rolled back; with 0 a rollback
-    /// costs nothing.
+    /// Fraction of its accesses that a transaction makes before it is rolled back. With 0 a
+    /// rollback costs nothing.
     pub rolled_back_after: f64,
-    /// Pages that the database may grow to.
+    /// Maximum number of pages of the database.
     #[serde(skip)]
     pub pages_max: u32,
-    /// Which transactions are dealt, by the pages that they write: `all`, `short` (at most ten) or
-    /// `long` (more).
+    /// Which transactions are supplied, by the number of pages that they write: `all`, `short` (at
+    /// most ten) or `long` (more).
     #[serde(with = "crate::names")]
     pub sizes: Sizes,
 }
@@ -233,7 +234,7 @@ impl Default for PagesOptions {
 }
 
 impl PagesOptions {
-    /// PostgreSQL's pages, all of them full, and as much growth as asked for.
+    /// Options for PostgreSQL's page size, full pages, and unlimited growth.
     pub fn new(scale: Scale, seed: u64) -> PagesOptions {
         PagesOptions {
             scale,
@@ -251,7 +252,7 @@ impl PagesOptions {
     }
 }
 
-/// Why no transaction can be dealt.
+/// Why no transaction can be generated.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PagesError {
     /// The scale is impossible.
@@ -284,12 +285,12 @@ pub enum PagesError {
     Full {
         /// Number of pages.
         pages: u32,
-        /// Number of transactions dealt.
+        /// Number of transactions generated.
         transactions: u64,
     },
 }
 
-/// Deals transactions to clients.
+/// Generates transactions for clients.
 #[derive(Debug, Clone)]
 pub struct Pages {
     options: PagesOptions,
@@ -345,7 +346,8 @@ impl Pages {
         self.database.relation_of(page)
     }
 
-    /// Writes the next transaction of a client to `into`. With `roll_back` it ends with a rollback.
+    /// Writes the next transaction of a client to `into`. If `roll_back` is set, it ends with a
+    /// rollback.
     ///
     /// # Errors
     /// [`PagesError::Full`] if the database cannot grow.
@@ -392,7 +394,7 @@ impl Pages {
                 break;
             }
         }
-        // Decide by the complete transaction: one cut to nothing would never be long.
+        // Select by the complete transaction: a rolled-back one may be cut to few accesses.
         if !into.commits {
             let all = into.accesses.len() as f64;
             let made = (all * self.options.rolled_back_after.clamp(0.0, 1.0)).round();
@@ -415,7 +417,7 @@ impl Pages {
         }
     }
 
-    /// Bytes that the model takes.
+    /// Memory of the model in bytes.
     pub fn memory(&self) -> u64 {
         self.database.memory() + self.versions.memory()
     }

@@ -219,8 +219,8 @@ impl Space {
         rid(page, slot)
     }
 
-    /// Writes a new version of a row: in its page if there is room, and nothing else changes;
-    /// otherwise where the client adds rows. Then the new place is returned.
+    /// Writes a new version of a row. If its page has space, nothing else changes. Otherwise writes
+    /// it to the page where the client adds rows, and returns the new place.
     pub(super) fn update(
         &mut self,
         heap: Relation,
@@ -282,8 +282,8 @@ impl Space {
         out.push(access(Verb::Read, entry));
     }
 
-    /// Adds an entry to a leaf. A full leaf is continued in one to its right: with `own` in a new
-    /// leaf that only keys from this one on use.
+    /// Adds an entry to a leaf. A full leaf is continued in a leaf to its right; with `own`, in a
+    /// new leaf that only keys from this one on use.
     pub(super) fn add_entry(
         &mut self,
         tree: Relation,
@@ -363,7 +363,7 @@ impl Space {
         page < self.loaded && !relation.is_heap() && page >= behind(self.tree(relation))
     }
 
-    /// Bytes that the counters take.
+    /// Memory of the counters in bytes.
     pub(super) fn memory(&self) -> u64 {
         let counters = 2 * (self.free.capacity() + self.slots.capacity());
         let added = self.added.capacity() * size_of::<(Relation, Option<u32>)>();

@@ -66,7 +66,7 @@ impl Versions {
                 push(Verb::Read, newest);
             }
             match verb {
-                // Half a round away from the places being written now.
+                // Half of the places away from the one written last.
                 Verb::Read => push(verb, newest + places / 2),
                 Verb::Update if places > 1 => {
                     push(verb, newest + 1);
@@ -78,7 +78,7 @@ impl Versions {
         std::mem::swap(accesses, &mut self.scratch);
     }
 
-    /// Bytes that it takes.
+    /// Memory in bytes.
     pub(super) fn memory(&self) -> u64 {
         let updates = self.updates.capacity() * (size_of::<(Rid, u16)>() + 1);
         (updates + self.scratch.capacity() * size_of::<Access>()) as u64

@@ -70,7 +70,7 @@ pub fn import(
         if fields.is_empty() {
             continue;
         }
-        // The summary: `CPU0 (8,0):`, `Total (8,0):` and what follows.
+        // Summary lines: `CPU0 (8,0):`, `Total (8,0):` and the lines after them.
         if fields[0].starts_with("CPU") || fields[0] == "Total" {
             break;
         }
@@ -150,7 +150,7 @@ pub fn import(
             }
         };
         let Some((sector, sectors)) = place else {
-            // For commands to the device itself `blkparse` prints only a length or nothing.
+            // For a command to the device itself, `blkparse` prints only a length or nothing.
             if line.ended || rest.len() > 3 {
                 collector.skip("requests without an address");
             } else {
@@ -182,7 +182,8 @@ pub fn import(
         let (Some(offset), Some(bytes)) = (bytes(sector), bytes(sectors)) else {
             return Err(line.wrong(format!("`{sector} + {sectors}` is no range of sectors")));
         };
-        // A write preceded by a flush, and one flushed with its own data.
+        // The flags before and after `W`: a flush precedes the write, or the write is flushed
+        // itself (FUA).
         let (flushed_before, flushed_after) = match kind.split_once('W') {
             Some((before, after)) => (before.contains('F'), after.contains('F')),
             None => (false, false),

@@ -108,7 +108,7 @@ impl<'a> Collector<'a> {
         number
     }
 
-    /// Counts something that is skipped.
+    /// Counts a skipped line or request.
     pub(super) fn skip(&mut self, reason: &'static str) {
         self.report.skip(reason);
     }

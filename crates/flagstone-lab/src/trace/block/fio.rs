@@ -25,7 +25,7 @@ pub enum Waits {
 }
 
 impl Waits {
-    /// Each with its command-line name.
+    /// All values, with their command-line names.
     pub const ALL: [(Waits, &'static str); 2] =
         [(Waits::UntilMs, "until-ms"), (Waits::ForUs, "for-us")];
 

@@ -73,7 +73,8 @@ impl Join {
     /// imported one.
     pub(super) fn see(&mut self, what: &str, event: Event<'_>) -> Option<Joined> {
         let taken = what == self.action.letter();
-        // A device with completions also queues; a device that queues need not issue.
+        // A device with completions also has queue events; a device with queue events need not have
+        // issue events.
         let own = taken || (self.action == Action::Complete && what == "Q");
         if own && !self.devices.contains(event.device) {
             self.devices.insert(event.device.to_string());
@@ -122,7 +123,7 @@ impl Join {
         }
         let place = (event.device.to_string(), event.sector);
         match self.requeued.remove(&place) {
-            // Other requests may have been merged with it meanwhile.
+            // Other requests may have been merged with the requeued one.
             Some(before) if before < event.sectors => {
                 Joined::Request(event.sector + before, event.sectors - before)
             }

@@ -69,14 +69,14 @@ impl Table {
         match (written, self.time_unit) {
             (None, None) => Ok(Times::None),
             (None, Some(_)) => Err(ImportError::Whole(
-                "--time-unit is stated, and no column is the time".to_string(),
+                "--time-unit is given, but no column is the time".to_string(),
             )),
             (Some(_), Some(stated)) => Ok(Times::Stated(stated)),
             (Some(Some(unit)), None) if self.name == "csv" => Ok(Times::Stated(unit)),
             (Some(Some(unit)), None) => Ok(Times::Known(unit)),
             (Some(None), None) => Err(ImportError::Whole(format!(
-                "a file of format {} does not say what its times count: state --time-unit (DiskSim's \
-                 own are in ms, MQSim's in ns)",
+                "a file of format {} does not state its unit of time: give --time-unit (DiskSim \
+                 uses ms, MQSim ns)",
                 self.name
             ))),
         }
@@ -129,7 +129,7 @@ pub fn import(
     };
     if table.sector_bytes.is_some() && !table.columns.columns.iter().any(wants_sectors) {
         return Err(ImportError::Whole(
-            "--sector-bytes is stated, and no column counts sectors".to_string(),
+            "--sector-bytes is given, but no column counts sectors".to_string(),
         ));
     }
     let mut collector = Collector::new(options)?;
@@ -212,10 +212,10 @@ impl Kept {
         let span_ns = u128::from(self.most_ns - self.first_ns);
         let problem = match self {
             _ if lines < LINES_NEEDED => return Ok(()),
-            // Numbers in random order fall by a sixth of their range on average, completions out of
-            // order by little, and each further volume in a file by the range once.
+            // Numbers in random order fall by a sixth of their range on average. Out-of-order
+            // completions fall by little, and each further volume in a file by the range once.
             _ if self.falls_ns > span_ns * u128::from(lines / 10) => {
-                format!("the times of {lines} lines are in no order")
+                format!("the times of {lines} lines are not in order")
             }
             _ if self.empty > lines / 2 => {
                 format!("the size is 0 in {} of {lines} lines", self.empty)
@@ -275,9 +275,9 @@ fn split(text: &str, delimiter: Delimiter) -> Fields<'_> {
 }
 
 enum Wrong {
-    /// A wrong number of columns, as in a truncated line.
+    /// The line has a wrong number of columns, for example because it is truncated.
     Count(String),
-    /// A wrong column.
+    /// A column has an invalid value.
     Field(String),
 }
 
@@ -298,7 +298,7 @@ impl Row<'_> {
         }
     }
 
-    /// Whether a line has column names: none of its number columns is a number.
+    /// Whether a line contains column names: none of its numeric columns is a number.
     fn is_names(&self, text: &str) -> bool {
         let columns = self.table.columns.columns.iter();
         let fields = split(text, self.table.delimiter);
@@ -322,7 +322,7 @@ impl Row<'_> {
         let (found, wanted) = (fields.count, columns.len());
         if found < wanted || (found > wanted && !table.columns.more) {
             return Err(Wrong::Count(format!(
-                "{found} columns where {wanted} are wanted: {}",
+                "expected {wanted} columns, found {found}: {}",
                 table.advice()
             )));
         }

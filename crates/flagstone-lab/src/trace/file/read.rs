@@ -22,7 +22,7 @@ use crate::trace::{Event, Op, Trace};
 /// Number of values read at once.
 const BATCH: usize = 1 << 16;
 
-/// Represents a null.
+/// The value that represents a null.
 const NULL: i64 = i64::MIN;
 
 /// Reads and checks a trace file.
@@ -102,8 +102,8 @@ fn check_ends(file: &mut File) -> Result<(), Problem> {
                 ("--help", "a log or a table")
             };
             Err(Problem::Foreign(format!(
-                "not a Parquet file, and so no trace: `flagstone trace import {import}` makes one of \
-                 {of}"
+                "not a Parquet file, so not a trace: to convert {of}, use `flagstone trace import \
+                 {import}`"
             )))
         }
         [_, last] if last != *MAGIC => Err(Problem::Cut),
@@ -226,7 +226,7 @@ impl Columns {
             let start = (column.dictionary_page_offset()).unwrap_or(column.data_page_offset());
             if start < 0 || column.compressed_size() < 0 {
                 return Err(Problem::Damaged(
-                    "a column begins before the file, or has less than no bytes".to_string(),
+                    "a column has an invalid position or length".to_string(),
                 ));
             }
             let codec = column.compression();
@@ -243,7 +243,7 @@ impl Columns {
         let rows = ops.len();
         if times.len() != rows || transactions.len() != rows || pages.len() != rows {
             return Err(Problem::Damaged(
-                "its columns are not of one length".to_string(),
+                "its columns have different lengths".to_string(),
             ));
         }
         for (index, op) in ops.into_iter().enumerate() {

@@ -164,7 +164,8 @@ impl<'a> Assembler<'a> {
     /// the others.
     pub(super) fn finish(mut self, report: &mut WalReport) -> Result<Trace, ImportError> {
         for (child, top) in std::mem::take(&mut self.assigned) {
-            // A child that ended alone, or a parent that ended without naming it, stays separate.
+            // A child that ended by itself, or whose parent ended without naming it, stays
+            // separate.
             let open = |slot: u32| {
                 let slot_of = &self.slots[slot as usize];
                 !slot_of.ended && slot_of.part_of == slot
@@ -177,8 +178,8 @@ impl<'a> Assembler<'a> {
         self.assign_slots(report);
         if self.events.is_empty() {
             return Err(ImportError::Whole(format!(
-                "no transaction ends in these {} records: let pg_waldump read further, or keep \
-                 transactions that never end",
+                "no transaction ends in these {} records: let pg_waldump read more of the log, or \
+                 use --keep-unfinished",
                 self.records
             )));
         }

@@ -68,7 +68,7 @@ pub enum Fork {
     Fsm,
     /// The visibility map.
     Vm,
-    /// The empty form of an unlogged relation.
+    /// The initial contents of an unlogged relation.
     Init,
 }
 
@@ -167,11 +167,12 @@ impl Scan<'_> {
 pub enum Control {
     /// A transaction ends.
     End {
-        /// Committed, not rolled back.
+        /// Whether the transaction committed.
         commit: bool,
-        /// A transaction that was prepared earlier and ends now; `None` for the record's own.
+        /// The transaction that ends, if it was prepared earlier; `None` for the record's own
+        /// transaction.
         prepared: Option<u32>,
-        /// When, in microseconds since 1970 in the dump's time zone.
+        /// The time in microseconds since 1970, in the dump's time zone.
         stamp_us: i64,
         /// Subtransactions that end the same way.
         children: Vec<u32>,
@@ -183,7 +184,7 @@ pub enum Control {
         /// Its newly announced subtransactions.
         children: Vec<u32>,
     },
-    /// Anything else, which ends nothing.
+    /// Any other record. It ends no transaction.
     Other,
 }
 
@@ -241,7 +242,7 @@ fn microseconds(stamp: &str) -> Option<i64> {
     let mut clock = clock.splitn(3, ':').map(|part| part.parse::<i64>().ok());
     let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next()??);
     let fraction: i64 = fraction.parse().ok().filter(|_| fraction.len() == 6)?;
-    // A range in which differences fit into 64 bits of nanoseconds.
+    // Differences within this range fit into 64 bits of nanoseconds.
     let fits = (1970..2200).contains(&year)
         && (1..=12).contains(&month)
         && (1..=31).contains(&day)

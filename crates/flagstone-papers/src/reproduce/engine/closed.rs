@@ -1,4 +1,4 @@
-//! The engine that drives clients over a database: settings, and what is measured.
+//! The engine that runs clients on a database in a closed loop: settings and metrics.
 
 use super::named::{self, fields_of, known, take};
 use super::replay::{device_of, shares};
@@ -15,17 +15,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::Table;
 
-/// Fewer pages than a transaction of TPC-C's mix writes in a history.
+/// Lower bound on the mean number of pages that a TPC-C transaction writes in a history.
 const HISTORY_PAGES_MIN: u64 = 12;
 
-/// What a run starts from: a filled device, and what has happened on it since.
+/// The starting point of a run: a filled device with a history of transactions.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Start {
     pub(super) fill: Fill,
     pub(super) life: Option<Life>,
 }
 
-/// What a history, and the source of transactions after it, depend on.
+/// The inputs of a history, and of the transactions after it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Life {
     pub(super) options: PagesOptions,
@@ -42,23 +42,24 @@ impl Start {
 /// Settings of a closed loop, with the keys of an experiment file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClosedRun {
-    /// The stack, as commands name it.
+    /// The stack, by its command name.
     stack: String,
     /// The device, with the keys of a device file.
     device: Table,
     /// TPC-C warehouses.
     warehouses: u32,
-    /// Pages that the workload has written before the run, with nothing else of what it does.
+    /// Number of pages that the workload writes before the run; its other operations are not
+    /// simulated.
     #[serde(default)]
     history_pages: u64,
-    /// Whether the log of the stack `wal` uses no page again: what it writes comes out of the
-    /// reserve ([FlagCommit] §5.3 counts its space). With `log_padded` each force takes a page.
+    /// Whether the log of the stack `wal` never reuses a page, so that each log page reduces the
+    /// free space ([FlagCommit] §5.3 counts it). With `log_padded` each force takes a page.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     log_kept: bool,
-    /// What its transactions are like. `compare` has none of these keys: it plays a recording.
+    /// Parameters of the transactions. `compare` has none of these keys: it replays a trace.
     #[serde(flatten, skip_deserializing)]
     pages: PagesOptions,
-    /// How it is carried out.
+    /// Conditions of the run: clients, fill, seed and so on.
     #[serde(flatten, skip_deserializing)]
     terms: Terms,
     /// Settings of the recovery manager, of the protocol below it and of the policy, by name.
@@ -78,12 +79,12 @@ impl ClosedRun {
         run.pages = take(&mut table)?;
         run.terms = take(&mut table)?;
         run.named = table;
-        // Where pages go out is the manager's own matter where it has a log.
+        // A manager with a log decides itself when pages are written.
         if !run.stack.starts_with("force:") {
             run.terms.steal = None;
         }
         let setup = run.setup()?;
-        // What a stack does not look at makes no difference between runs.
+        // Parameters that a stack ignores must not distinguish runs.
         if matches!(setup.stack, Stack::Force(_)) {
             run.terms.log_pages = log_pages();
         }
@@ -130,13 +131,13 @@ impl ClosedRun {
         Ok(setup)
     }
 
-    /// Gives the logs of the history and of the run enough logical pages behind the filled ones to
-    /// use none again. Those that a log does not write take nothing from the reserve.
+    /// Gives the logs of the history and of the run enough logical pages after the filled ones that
+    /// none is reused. Log pages that are never written take nothing from the reserve.
     fn keep_log(&self, setup: &mut Closed) -> Result<(), RunError> {
         let refused = |error: String| RunError::of("log_kept", error);
         let pages = setup.device_fill().capacity();
         let pages = pages.map_err(|error| refused(error.to_string()))?;
-        // Checkpoints come as often as in a log that is reused.
+        // Checkpoints are as frequent as in a log that is reused.
         let name = "checkpoint_every";
         if setup.settings.given().all(|(given, _)| given != name) {
             setup.settings.set(name, setup.terms.log_pages / 4);
@@ -157,9 +158,9 @@ impl ClosedRun {
         Ok(())
     }
 
-    /// Pages that the log of a history keeps, and the most that the log of a run may write: some
-    /// more than one for each transaction. A history of transactions of few pages writes more log;
-    /// its oldest log is not kept, since it is no longer than the experiment it stands for.
+    /// Log pages to keep for the history, and the maximum that the run's log may write: 1.2 per
+    /// transaction, plus the minimum. A history of transactions with fewer pages than
+    /// [`HISTORY_PAGES_MIN`] writes more log; its oldest log pages are reused.
     fn rooms_of_log(&self) -> [u32; 2] {
         let transactions = self.terms.warm_up.saturating_add(self.terms.transactions);
         let of_run = transactions.saturating_add(transactions / 5);
@@ -186,7 +187,7 @@ impl ClosedRun {
         )
     }
 
-    /// The workload.
+    /// The parameters of the workload.
     fn options(&self, setup: &Closed) -> PagesOptions {
         PagesOptions {
             scale: Scale::standard(self.warehouses.into()),
@@ -196,8 +197,8 @@ impl ClosedRun {
         }
     }
 
-    /// What has happened before the run. What transactions were rolled back matters only to a
-    /// page-level protocol on which pages of live transactions are written out.
+    /// The history before the run. Rolled-back transactions matter only to a page-level protocol
+    /// under which pages of live transactions are written out.
     fn past(&self, setup: &Closed) -> Past {
         let terms = &self.terms;
         let (frames, abort_ratio) = match setup.stack {
@@ -215,7 +216,7 @@ impl ClosedRun {
         }
     }
 
-    /// What the run starts from.
+    /// The starting point of the run.
     pub(super) fn start(&self) -> Result<Start, RunError> {
         let setup = self.setup()?;
         let fill = setup.fill();
@@ -232,7 +233,7 @@ impl ClosedRun {
         }
     }
 
-    /// Whether the log of a run was longer than its room.
+    /// Whether the log of a run exceeded the pages set aside for it.
     fn reuses_log(&self, record: &ClosedRecord) -> bool {
         let terms = &self.terms;
         let all = (terms.warm_up + terms.transactions) as f64;
@@ -277,7 +278,7 @@ impl ClosedRun {
     }
 }
 
-/// What is measured, by the names that experiment files use.
+/// Metrics by the names used in experiment files.
 fn metrics(record: &ClosedRecord) -> BTreeMap<String, f64> {
     let committed = record.committed.max(1) as f64;
     let gc = record.gc_busy_ns as f64 / 1e6;
@@ -290,8 +291,8 @@ fn metrics(record: &ClosedRecord) -> BTreeMap<String, f64> {
         ("waits_per_tx", record.waits as f64 / committed),
         ("virtual_s", record.virtual_ns as f64 / 1e9),
         ("response_ms", record.response_ns.mean / 1e6),
-        // What [FlagCommit] §5.2 and [MixSL] §5.2 call the execution time of a transaction: their
-        // clients, too, run it from its begin to its end, with its waits and its restarts.
+        // The execution time of a transaction in [FlagCommit] §5.2 and [MixSL] §5.2: from begin to
+        // end, including waits and restarts.
         ("execution_ms", record.response_ns.mean / 1e6),
         ("isolation_wait_ms", record.isolation_wait_ns.mean / 1e6),
         ("attempt_ms", record.attempt_ns.mean / 1e6),

@@ -1,4 +1,4 @@
-//! The engine without measurements: [SAL]'s formulas, for curves drawn beside measured ones.
+//! The engine without measurements: [SAL]'s formulas, for curves drawn next to measured ones.
 
 use super::{Outcome, RunError};
 use flagstone_index::sal::analysis::{
@@ -28,7 +28,7 @@ pub struct FormulaRun {
     log_buffer: f64,
     /// n.
     speedup: f64,
-    /// c_l: logs of a region when it is merged.
+    /// c_l: number of logs of a region when it is merged.
     logs: f64,
     /// α U_t, in page writes.
     bound: f64,

@@ -75,7 +75,7 @@ impl IndexRun {
         Ok(run)
     }
 
-    /// A number of the paper, scaled for this run.
+    /// A number from the paper, scaled for this run.
     fn scaled(&self, number: u64) -> u64 {
         (number as f64 * self.scale).round() as u64
     }

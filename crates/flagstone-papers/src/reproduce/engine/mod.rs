@@ -1,6 +1,6 @@
 //! Runs: a pure function from settings to named metrics, for any engine.
 //!
-//! To add an engine, add a file beside this one and a variant of [`Run`].
+//! To add an engine, add a file in this folder and a variant of [`Run`].
 
 mod closed;
 mod formula;
@@ -32,9 +32,9 @@ pub struct Settings(pub Table);
 /// One run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Run {
-    /// Transactions played on a device in virtual time, [`flagstone_lab::replay`].
+    /// Transactions replayed on a device in virtual time, [`flagstone_lab::replay`].
     Replay(Box<ReplayRun>),
-    /// Clients over a database in virtual time, [`flagstone_lab::closed`].
+    /// Clients of a database in virtual time, [`flagstone_lab::closed`].
     Closed(Box<ClosedRun>),
     /// An index under a workload of keys, [`crate::indexing`].
     Index(Box<IndexRun>),
@@ -86,7 +86,7 @@ impl Outcome {
         Some(events.round())
     }
 
-    /// Wall-clock time that it took.
+    /// Wall-clock time of the run.
     pub fn seconds(&self) -> f64 {
         match self {
             Outcome::Done { seconds, .. } => *seconds,
@@ -95,7 +95,7 @@ impl Outcome {
     }
 }
 
-/// A run with invalid settings, and the wrong key.
+/// Why settings do not define a run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct RunError {
@@ -192,8 +192,8 @@ impl Run {
         }
     }
 
-    /// A key for what the run starts from in a [`Library`]. Runs with equal keys are executed in
-    /// sequence, so that few things must be cached.
+    /// A [`Library`] key for the run's starting point. Runs with equal keys are executed in
+    /// sequence, so that few starting points must be cached.
     pub fn starts_from(&self) -> String {
         let key = match self {
             Run::Closed(run) => run.start().map(|start| start.key()),
@@ -203,8 +203,8 @@ impl Run {
         key.unwrap_or_else(|error| error.why)
     }
 
-    /// Approximate costs in the unit of [`effort`](flagstone_lab::effort): of filling what it
-    /// starts from, which other runs may share, and of the rest.
+    /// Approximate costs in the unit of [`effort`](flagstone_lab::effort): of filling the starting
+    /// point, which other runs may share, and of the rest.
     pub(crate) fn effort(&self) -> (u64, u64) {
         match self {
             Run::Replay(run) => run.effort(),
@@ -222,7 +222,7 @@ impl Run {
         }
     }
 
-    /// Whether transactions are atomic; not for controls.
+    /// Whether transactions are atomic; `false` for controls.
     pub fn is_atomic(&self) -> bool {
         match self {
             Run::Replay(run) => run.is_atomic(),
@@ -238,8 +238,8 @@ impl Run {
     pub fn ready(&self) -> Result<(), String> {
         match self.input() {
             Some(path) if !path.exists() => Err(format!(
-                "the trace {} is not here: run this from the root of a clone, or name another in \
-                 the experiment file (setting.trace)",
+                "the trace {} does not exist: run this from the root of a clone, or set another \
+                 trace in the experiment file (setting.trace)",
                 path.display()
             )),
             _ => Ok(()),
@@ -290,7 +290,7 @@ pub struct Library {
     histories: Mutex<Vec<(String, Lived)>>,
     /// Maximum number of cached devices and histories.
     devices_max: usize,
-    /// Keys of what several runs start from.
+    /// Keys of starting points that several runs share.
     shared: BTreeSet<String>,
 }
 
@@ -313,7 +313,8 @@ impl Library {
         }
     }
 
-    /// Sets what several runs start from ([`Run::starts_from`]): only that is cached.
+    /// Sets the starting points that several runs share ([`Run::starts_from`]). Only these are
+    /// cached.
     #[must_use]
     pub fn sharing(self, shared: BTreeSet<String>) -> Library {
         Library { shared, ..self }

@@ -41,7 +41,7 @@ pub struct ReplayRun {
     drawn: Drawn,
     /// Number of transactions, repeating them if there are fewer.
     transactions: Option<u32>,
-    /// How far transactions overlap; `loosest` or nothing for the protocol's loosest level.
+    /// The isolation level; `loosest` or none for the protocol's loosest level.
     isolation: Option<String>,
     /// Further settings.
     #[serde(flatten, skip_deserializing)]
@@ -144,7 +144,10 @@ impl ReplayRun {
             (Some(_), None) => match self.drawn.given().iter().find(|(_, given)| *given) {
                 None => Ok(()),
                 Some((key, _)) => {
-                    let why = format!("{key} is of a `workload`, and a trace is replayed");
+                    let why = format!(
+                        "{key} applies only to a `workload`, and a trace is \
+                                       replayed"
+                    );
                     Err(RunError::of(key, why))
                 }
             },
@@ -152,7 +155,8 @@ impl ReplayRun {
                 let pattern: Result<Pattern, _> = name.parse();
                 pattern.map_err(|error| RunError::of("workload", error.to_string()))?;
                 if self.terms.speedup.is_some() {
-                    let why = "speedup is of recorded times, which a workload does not have";
+                    let why = "speedup applies only to recorded times, which a workload does not \
+                               have";
                     return Err(RunError::of("speedup", why));
                 }
                 Ok(())
@@ -291,7 +295,7 @@ thread_local! {
     static FILLED: RefCell<Option<(Fill, (Device, Nanos))>> = const { RefCell::new(None) };
 }
 
-/// Passes a filled device, which may have been filled for another run.
+/// Calls a function with a filled device, which may have been filled for another run.
 fn with_filled(
     fill: Fill,
     run: impl FnOnce(&(Device, Nanos)) -> Result<ReplayRecord, ReplayError>,

@@ -62,7 +62,7 @@ fn lines(figure: &Measured, place: Places<'_>) -> Vec<Plot> {
     let count = figure.data.series.len();
     for (index, (name, points)) in figure.data.series.iter().enumerate() {
         let known = points.iter().filter_map(|point| Some((point.x, point.y?)));
-        // Zero has no logarithm.
+        // Zero has no logarithm, so it is not drawn.
         let known = known.filter(|(_, y)| !figure.spec.log || *y > 0.0);
         let known: Vec<(f64, f64)> = known.collect();
         if known.is_empty() {

@@ -1,5 +1,5 @@
-//! Why claims do not hold: the cause beside each verdict, and the box of what decides a paper's
-//! verdicts. Both are data of the paper's files.
+//! Why claims do not hold: the cause next to each verdict, and a box with the choices that decide a
+//! paper's verdicts. Both are data of the paper's files.
 
 use super::super::figures::{Decides, Experiment};
 use super::super::verdict::Verdict;
@@ -25,7 +25,7 @@ pub(super) fn in_a_box(experiment: &Experiment) -> String {
     format!("<aside class=\"decides\"><h3>What decides</h3>\n<dl>\n{items}</dl></aside>\n")
 }
 
-/// The verdict on a claim, with its sign, and its basis if that is no measurement.
+/// The verdict on a claim, with its sign, and with its basis unless that is measurement.
 pub(super) fn badge(judged: &Judged) -> String {
     let verdict = judged.judgement.verdict;
     let sign = match verdict {
@@ -47,8 +47,8 @@ pub(super) fn badge(judged: &Judged) -> String {
     }
 }
 
-/// Why a claim does not hold, with a link to what decides it. Empty if it holds, or if nothing was
-/// measured.
+/// Why a claim does not hold, with a link to the choice that decides it. Empty if it holds, or if
+/// nothing was measured.
 pub(super) fn cause(judged: &Judged, catalogue: &Catalogue) -> String {
     let claim = &judged.claim;
     let open = !matches!(

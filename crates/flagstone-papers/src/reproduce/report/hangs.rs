@@ -1,6 +1,6 @@
-//! The page's section on the settings that a paper leaves open: how far each moves what was
-//! measured, and where claims hold that do not here. Results of long analyses, which are shipped
-//! with the program.
+//! The page's section on the settings that a paper leaves open: how much each changes the measured
+//! figures, and where claims hold that do not hold in this report. Shows results of long analyses,
+//! which are included in the program.
 
 use super::super::sensitivity::{Analysis, Answer, OpenSettings, Place, answers};
 use super::super::verdict::{Verdict, number};
@@ -84,7 +84,7 @@ pub(super) fn section(paper: &str, results: &Results, analyses: &[Analysis]) -> 
     )
 }
 
-/// For each setting, how many of the claims that do not hold here hold with it alone changed.
+/// For each setting, the number of failing claims that hold if it alone is changed.
 fn alone(paper: &str, open: &[&Judged], answers: &BTreeMap<&str, (&Analysis, &Answer)>) -> String {
     let settings = OpenSettings::shipped(paper).map_or(Vec::new(), |file| file.open);
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -152,7 +152,7 @@ fn moved(analyses: &[Analysis]) -> String {
     )
 }
 
-/// A bar of a share of the width that leaves room for its value as text.
+/// A bar whose width is a share of the column, with space for its value as text.
 fn bar(share: f64, words: &str) -> String {
     let percent = 60.0 * share.clamp(0.0, 1.0);
     format!(
@@ -161,7 +161,7 @@ fn bar(share: f64, words: &str) -> String {
     )
 }
 
-/// A point without its settings that have their defaults, and with numbers as they are read.
+/// A point without the settings that have their defaults, with readable numbers.
 fn short(point: &str) -> String {
     let settings = point.split(", ").filter(|part| !part.ends_with(" default"));
     let settings = settings.map(|part| match part.rsplit_once(' ') {

@@ -1,5 +1,5 @@
-//! The web page: the verdicts by paper, then each paper with what decides its verdicts and its
-//! figures, and last a table of all claims. One self-contained file.
+//! The web page: the verdicts by paper; then, for each paper, the choices that decide its verdicts,
+//! and its figures; and a table of all claims. One self-contained file.
 
 use super::super::claims::Claim;
 use super::super::figures::{Chart, Experiment};
@@ -56,7 +56,8 @@ pub(super) fn page(catalogue: &Catalogue, results: &Results) -> String {
     )
 }
 
-/// What was measured and how it is judged, and the verdicts by paper, as numbers and as a picture.
+/// The introduction: what was measured, how it is judged, and the verdicts by paper, as numbers and
+/// as a picture.
 fn head(catalogue: &Catalogue, results: &Results) -> String {
     let counts = results.counts();
     let apart = match counts.apart().join(", ") {
@@ -246,7 +247,8 @@ fn tolerances(catalogue: &Catalogue) -> String {
     )
 }
 
-/// A paper: what decides its verdicts beside its first figure, then the others.
+/// The section of a paper: the choices that decide its verdicts next to its first figure, then the
+/// other figures.
 fn paper(
     experiment: &Experiment,
     figures: &[&Measured],

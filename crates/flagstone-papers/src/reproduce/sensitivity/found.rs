@@ -21,17 +21,17 @@ pub struct Range {
     pub high_at: String,
 }
 
-/// What a claim needs to hold.
+/// The points at which a claim holds that does not hold by default.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Needed {
     /// The claim.
     pub claim: String,
     /// Its verdict at the default.
     pub default: Verdict,
-    /// Number of points with a verdict on it, other than the default; points with nothing to
-    /// measure have none.
+    /// Number of points, other than the default, with a verdict on the claim.
     pub tried: usize,
-    /// Indices of the tried points at which it holds; first the one at which most claims hold.
+    /// Indices of the tried points at which the claim holds. The point at which most claims hold
+    /// comes first.
     pub holds_at: Vec<usize>,
 }
 
@@ -112,7 +112,7 @@ pub fn best(tried: &[Tried]) -> Vec<usize> {
         .filter(|&at| tried[at].claims.is_ok())
         .collect();
     let rank = |tried: &Tried| (tried.count(Verdict::Holds), tried.count(Verdict::Direction));
-    // Among equal points the one tried first wins, so the default is first.
+    // Among equally good points the one tried first wins, so the default comes first.
     places.sort_by_key(|&at| std::cmp::Reverse(rank(&tried[at])));
     places
 }
@@ -144,7 +144,7 @@ pub fn climb(tried: &[Tried], round: u32) -> Vec<Point> {
     points.collect()
 }
 
-/// For each claim that does not hold at the default: where it does.
+/// For each claim that does not hold at the default, the points at which it holds.
 pub fn needed(tried: &[Tried]) -> Vec<Needed> {
     let claims = default(tried).and_then(|tried| tried.claims.as_ref().ok());
     let order = best(tried);

@@ -32,9 +32,9 @@ pub struct OpenSettings {
 pub struct Open {
     /// The setting and its bounds: an axis as in a sweep.
     pub axis: Axis,
-    /// Condition on the other settings of runs that get it; a list stands for any of its values. In
-    /// these runs it overrides what a figure and its series set. Without a condition all runs get
-    /// it, but figures and series override it.
+    /// Condition on the other settings of the runs that get this setting; a list stands for any of
+    /// its values. In these runs it overrides the settings of a figure and its series. Without a
+    /// condition all runs get it, but figures and series override it.
     #[serde(default)]
     pub only: Table,
     /// Why the paper allows all of these values.
@@ -79,7 +79,7 @@ impl OpenSettings {
             .into()
     }
 
-    /// Only these settings, in the file's order.
+    /// Keeps only these settings, in the file's order.
     ///
     /// # Errors
     /// An unknown name; suggests a similar one.

@@ -77,7 +77,7 @@ pub struct Answer {
     pub default: Verdict,
     /// Number of points with a verdict on it, other than the default.
     pub tried: usize,
-    /// The points at which it holds; first the one at which most claims hold.
+    /// The points at which the claim holds. The point at which most claims hold comes first.
     pub holds_at: Vec<String>,
 }
 
@@ -87,11 +87,11 @@ pub struct Answer {
 pub struct Place {
     /// The point.
     pub at: String,
-    /// Claims that hold there.
+    /// Claims that hold at the point.
     pub holds: Vec<String>,
     /// Claims of which only the direction holds.
     pub direction: Vec<String>,
-    /// Claims that differ.
+    /// Claims that differ at the point.
     pub differs: Vec<String>,
 }
 
@@ -146,7 +146,7 @@ impl Answer {
 }
 
 impl Analysis {
-    /// The results at these points of a design, the first of which is the default.
+    /// The analysis of these points of a design, the first of which is the default.
     pub fn new(paper: &str, names: &[String], design: &Design, tried: &[Tried]) -> Analysis {
         let order = best(tried);
         let name = |at: usize| tried[at].point.name();
@@ -327,8 +327,8 @@ pub fn unanswered(analyses: &[Analysis], claims: &BTreeSet<String>) -> BTreeSet<
     left.cloned().collect()
 }
 
-/// The claims that hold at no tried point while points are left. For each, how many of the points
-/// that change one setting were tried, and how many exist.
+/// The claims that hold at no tried point while untried points exist. For each, the number of tried
+/// points that change one setting, and the number of all such points.
 pub fn partly(
     analyses: &[Analysis],
     claims: &BTreeSet<String>,

@@ -481,7 +481,7 @@ fn a_wrong_file_is_refused() {
             "missing field `reason`",
         ),
         ("key = \"abort_ratio\", ", "", "need a `key`"),
-        ("to = 4", "to = 1", "goes nowhere"),
+        ("to = 4", "to = 1", "is empty"),
         ("paper", "papers", "unknown field `papers`"),
     ] {
         let error = OpenSettings::parse(&OPEN.replacen(from, to, 1)).unwrap_err();

@@ -100,7 +100,7 @@ impl<'a> Trier<'a> {
             let rules = rules.filter(|rule| rule.figure == spec.id);
             let mut terms: Vec<Term> = rules.flat_map(Rule::terms).collect();
             if !terms.is_empty() {
-                // The point that all others are divided by.
+                // The point by which all others are divided.
                 let one = spec.normalise.iter();
                 terms.extend(one.filter_map(|one| Term::parse(one).ok()));
             }

@@ -78,7 +78,10 @@ fn the_shape_of_a_store_is_that_of_a_superblock_that_is_proven() {
         let before = forged.to_vec();
         let opened = open(&forged, raw(1));
         assert!(matches!(opened, Err(StoreError::Damaged(_))));
-        assert_says(opened, "neither of them is as the store wrote it");
+        assert_says(
+            opened,
+            "both superblocks are damaged, although the key is right",
+        );
         // Control: a wrong key is still reported as wrong.
         assert!(refusal(open(&forged, raw(2))).contains("not the key of the store"));
         let changed = rekey(&forged);
@@ -133,8 +136,8 @@ fn another_key_is_refused_where_the_newest_superblock_is_lost() {
     let [newest, _] = heads(&killed);
     let forged = forge(&killed, newest, wrong_pages(17));
     let before = forged.to_vec();
-    assert_says(open(&forged, raw(1)), "newest superblock was damaged");
-    assert_says(rekey(&forged), "newest superblock was damaged");
+    assert_says(open(&forged, raw(1)), "newest superblock is damaged");
+    assert_says(rekey(&forged), "newest superblock is damaged");
     assert!(forged.to_vec() == before, "nothing was changed");
     // The damaged one may have been the older: it is unknown whether the store was closed.
     let medium = closed_store();

@@ -256,7 +256,7 @@ fn a_store_without_superblocks_is_salvaged_without_the_older_one_behind_it() {
         new.close().expect("a close");
         medium.write_at(0, &[0; 2 * 4096]).expect("memory");
         let refused = PageStore::on(Box::new(medium.clone()), &options(3));
-        assert_says(refused, "there are blocks of a store behind them");
+        assert_says(refused, "but blocks of a store follow");
         let folder = tempfile::tempdir().expect("a folder");
         let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
         std::fs::write(&from, medium.to_vec()).expect("a file");
@@ -302,6 +302,6 @@ fn an_older_store_is_no_damage_under_encryption() {
     medium.write_at(0, &[0; 2 * 4096]).expect("memory");
     for options in [options(3), locked(3, 2)] {
         let refused = PageStore::on(Box::new(medium.clone()), &options);
-        assert_says(refused, "there are blocks of a store behind them");
+        assert_says(refused, "but blocks of a store follow");
     }
 }

@@ -105,7 +105,7 @@ fn an_open_store_of_pages_is_copied_without_what_is_not_committed() {
         let tx = store.begin().expect("a transaction");
         store.write(tx, Lpn(4), b"not yet").expect("room");
         let own = store.backup(&path, true, &mut quiet());
-        assert_says(own, "the store that is read");
+        assert_says(own, "the input store itself");
         let to = folder.path().join("copy.flag");
         store.backup(&to, false, &mut quiet()).expect("a copy");
         store.commit(tx).expect("room");

@@ -93,7 +93,7 @@ fn a_lost_superblock_by_which_the_store_has_grown_costs_nothing() {
                         refused += 1;
                         let said = error.to_string();
                         let says = |why: &str| said.contains(why);
-                        let is_named = says("newest superblock was damaged")
+                        let is_named = says("newest superblock is damaged")
                             || says("what said that it had become larger is lost");
                         assert!(is_named, "{what}: {said}");
                     }

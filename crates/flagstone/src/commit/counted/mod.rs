@@ -41,8 +41,8 @@ layout! {
 const ZONE_BLOCKS: Setting = Setting {
     name: "zone_blocks",
     default: "0",
-    what: "blocks set aside at a zone slide; 0 takes 1/64 of the device, and at least what the \
-           planes and the collector need",
+    what: "number of blocks reserved at a zone slide; 0 means 1/64 of the device, and at least \
+           what the planes and the collector need",
 };
 
 /// The description common to both protocols.
@@ -93,7 +93,7 @@ fn widen(narrow: u32, near: u64) -> u64 {
         .expect("three were tried")
 }
 
-/// Refuses new transactions if one would be live so long that its stored number repeats: `oldest`
+/// Refuses new transactions if one would be live so long that its stored number repeats. `oldest`
 /// is the oldest live transaction, `last` the last one.
 #[inline]
 fn refuse_beyond(oldest: TxId, last: TxId) -> Result<(), FtlError> {
@@ -116,7 +116,7 @@ struct Active {
     /// How many blocks were full at its first program.
     since: u64,
     held: HeldBack,
-    /// The log head that it is bound to, for protocols with heads.
+    /// The log head to which the transaction is bound, for protocols with heads.
     head: Option<u32>,
 }
 

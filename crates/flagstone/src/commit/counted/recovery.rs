@@ -138,7 +138,8 @@ fn row(pages: &[Seen], checkpoint: u64, table_has: impl Fn(&Seen) -> bool) -> &'
     }
 }
 
-/// Whether a row redoes its pages. As published, pages in the mapping table are redone as well.
+/// Returns `true` if recovery row `row` redoes the pages of a transaction. With `trust_all`, as
+/// published, pages in the mapping table are redone as well.
 fn is_redone(row: &str, trust_all: bool) -> bool {
     matches!(row, "@C" | "@E") || trust_all && matches!(row, "@D" | "@F")
 }

@@ -224,14 +224,14 @@ impl Zones {
         }
     }
 
-    /// How many blocks have become full: what a transaction that begins now remembers.
+    /// Number of blocks that have become full. A new transaction remembers it.
     #[inline]
     pub(super) fn filled(&self) -> u64 {
         self.filled
     }
 
-    /// A page of a stream has been programmed, of a transaction that began when so many blocks were
-    /// full, or of none.
+    /// Records that a page of a stream was programmed. `since` is the number of full blocks when
+    /// the page's transaction began.
     #[inline]
     pub(super) fn note(&mut self, ftl: &mut Ftl, stream: Stream, at: Ppn, since: u64) {
         let block = ftl.geometry().block_of(at);
@@ -302,8 +302,8 @@ impl Zones {
         ftl.zone_left() < LEAST
     }
 
-    /// Slides the zones. `live` are the blocks with pages of live transactions. Returns when that
-    /// is durable.
+    /// Slides the zones. `live` are the blocks with pages of live transactions. Returns when the
+    /// slide is durable.
     pub(super) fn slide(
         &mut self,
         ftl: &mut Ftl,

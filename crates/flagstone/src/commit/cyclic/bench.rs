@@ -18,11 +18,11 @@ pub(super) fn version(page: u32, number: u32) -> Version {
 /// P's newest version links to Q. The meaning of the link in Q's newest version:
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Walk {
-    /// It leads back to P, where the walk has been.
+    /// The link leads back to P, which the walk has visited.
     HasBeen,
-    /// It links to itself: that version is committed.
+    /// The link refers to its own version: that version is committed.
     Committed,
-    /// It links to a missing version: that version is uncommitted.
+    /// The link refers to a missing version: this version is uncommitted.
     Open,
 }
 

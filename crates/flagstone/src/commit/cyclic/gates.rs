@@ -19,7 +19,7 @@ pub(super) struct Gates {
     closed: FxHashMap<Lpn, Gate>,
     /// The latest instant of the gates that were dropped.
     floor: Nanos,
-    /// Past gates are dropped when there are this many.
+    /// Maximum number of gates before past ones are dropped.
     limit: usize,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// The number of a page. `None` if there is no such page.
+    /// The number of a page; `None` if the page does not exist.
     #[inline]
     pub(super) fn get(&self, at: Lpn) -> Option<u32> {
         let index = at.index();
@@ -38,7 +38,7 @@ impl Numbers {
     /// The number of a page.
     ///
     /// # Panics
-    /// There is no such page.
+    /// The page does not exist.
     #[inline]
     pub(super) fn of(&self, at: Lpn) -> u32 {
         self.get(at).expect("a page of the device")
@@ -47,7 +47,7 @@ impl Numbers {
     /// Sets the number of a page.
     ///
     /// # Panics
-    /// There is no such page.
+    /// The page does not exist.
     pub(super) fn set(&mut self, at: Lpn, number: u32) {
         let chunk = &mut self.chunks[at.index() / CHUNK];
         if let Chunk::Same(same) = *chunk {

@@ -22,7 +22,7 @@ pub(super) struct Laid {
     pub(super) at: (u32, u32),
     pub(super) lpn: u32,
     pub(super) xid: u64,
-    /// Its write sequence and its version.
+    /// The page's write sequence, and its version.
     pub(super) seq: u64,
     pub(super) link: Option<Link>,
     pub(super) flag: u8,

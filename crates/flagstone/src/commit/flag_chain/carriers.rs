@@ -56,7 +56,7 @@ impl Carriers {
         }
     }
 
-    /// Removes a page that is gone; its flag need not be carried any more.
+    /// Removes a page that was erased. Its flag need not be carried any more.
     pub(super) fn target_erased(&mut self, ftl: &mut Ftl, target: Ppn) {
         if !self.of_target.is_empty()
             && let Some(carrier) = self.of_target.remove(&target)

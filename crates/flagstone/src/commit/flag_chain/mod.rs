@@ -60,7 +60,8 @@ pub(super) const FLAG_BYTES: usize = spare::FLAG.end - spare::FLAG.start;
 const BLOCK_FLAGS: Setting = Setting {
     name: "block_flags",
     default: "true",
-    what: "one flag for all pages of a transaction in a block ([FlagCommit] §3.4), or one a page",
+    what: "whether all pages of a transaction in a block share one flag ([FlagCommit] §3.4), \
+           instead of one flag per page",
 };
 
 /// The description common to both protocols.

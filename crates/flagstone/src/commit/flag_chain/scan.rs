@@ -207,7 +207,7 @@ impl Units {
             .collect()
     }
 
-    /// Marks every unit that is reachable by links from the given ones, and these.
+    /// Marks the given units, and every unit that is reachable from them by links.
     pub(super) fn reach(&self, mut from: Vec<u32>) -> Vec<bool> {
         let mut reached = vec![false; self.len()];
         for &unit in &from {

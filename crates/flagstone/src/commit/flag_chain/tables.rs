@@ -1,5 +1,5 @@
-//! What CFC and AFC know of the pages, and the steps that they take alike: what a write, a commit
-//! and an abort do to the tables, flags that a copy carries, and a victim's pages.
+//! The tables of CFC and AFC on pages, and the steps that both protocols share: the effect of a
+//! write, a commit and an abort on the tables, the flags of copies, and a victim's pages.
 
 use super::{BLOCK_FLAGS, Carriers, DirtyPages, Shadow, Waits, copy_in_place_of};
 use crate::commit::Options;

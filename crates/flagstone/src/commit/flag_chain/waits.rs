@@ -1,8 +1,9 @@
-//! What the collector has to wait for: commits whose acknowledgement lies ahead, and erases.
+//! Conditions that the collector must wait for: commits that are acknowledged in the future, and
+//! erases.
 //!
-//! Most of what a collection asks about is long over. So what is remembered is kept in the order in
-//! which it comes, which costs next to nothing, and is searched only by a collection that comes
-//! before the end of it.
+//! Most conditions of a collection were fulfilled long ago. So records are kept in the order in
+//! which they arrive, which costs almost nothing. They are searched only by a collection that
+//! begins before the end of one of them.
 
 use crate::units::{Nanos, Pbn, TxId};
 use std::collections::VecDeque;
@@ -19,10 +20,11 @@ pub(super) struct Waits {
     floor: Nanos,
     /// The latest end of any commit.
     acked: Nanos,
-    /// Transactions that are committed in memory, with the time at which that is durable, by
-    /// identifier.
+    /// Transactions that are committed in memory, by identifier, with the time at which each commit
+    /// is durable.
     acks: Vec<(TxId, Nanos)>,
-    /// By block: the latest such time of a commit that made pages of the block obsolete.
+    /// By block: the latest time at which a commit that made pages of the block obsolete is
+    /// durable.
     obsolete: Vec<Nanos>,
     /// Erases in flight, oldest first.
     erases: VecDeque<Erase>,

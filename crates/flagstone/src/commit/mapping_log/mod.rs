@@ -118,7 +118,7 @@ pub(in crate::commit) struct MappingLog {
     seq_max: u64,
     /// When the checkpoint that present writes wait for is durable.
     begun: Nanos,
-    /// By log: until when it is being written.
+    /// For each log, the instant until which it is being written.
     busy: Vec<Nanos>,
     buffer: Vec<u8>,
 }
@@ -146,8 +146,8 @@ impl MappingLog {
         Ok(now.max(self.begun))
     }
 
-    /// Appends the writes of a transaction to a log, or to the one whose turn it is, and maps them.
-    /// Returns when all of that is durable, the pages included.
+    /// Appends the writes of a transaction to a log, or to the next one in turn, and maps them.
+    /// Returns when the log page and all data pages are durable.
     pub(in crate::commit) fn commit(
         &mut self,
         ftl: &mut Ftl,
@@ -210,8 +210,8 @@ impl MappingLog {
         Ok(done)
     }
 
-    /// States that the groups up to index `last` are durable, and logs pages moved by a collection,
-    /// which are durable at `now`. Returns when that is durable.
+    /// Records in the log that the groups up to index `last` are durable, and the pages moved by a
+    /// collection, which are durable at `now`. Returns when the log page is durable.
     fn state(
         &mut self,
         ftl: &mut Ftl,

@@ -1,5 +1,5 @@
-//! The mapping log as a protocol: what live transactions have written, and what a collection has
-//! moved. Which log a transaction is bound to is the protocol's.
+//! The mapping log as a protocol: the writes of live transactions, and the moves of a collection.
+//! The protocol decides to which log a transaction is bound.
 
 use super::MappingLog;
 use crate::commit::active::{TxTable, Version, Writes};

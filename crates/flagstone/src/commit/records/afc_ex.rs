@@ -46,7 +46,7 @@ type TxRow = book::TxRow<State>;
 #[derive(Debug, Default)]
 struct State {
     aborted: bool,
-    /// The entry that is FALSE until commit; its block is not collected.
+    /// The entry that is FALSE until commit. Its block is not collected.
     first: Option<Member>,
     /// When the first page is durable.
     begun: Nanos,

@@ -77,7 +77,7 @@ impl Book {
         self.get(member).expect("it was noted").flag
     }
 
-    /// Sets a flag, in place and in the table. Returns when that is done.
+    /// Sets a flag, in place and in the table. Returns when the reprogram is done.
     pub(super) fn set(
         &mut self,
         ftl: &mut Ftl,
@@ -147,7 +147,7 @@ impl Book {
 /// A row of the transaction table.
 #[derive(Debug, Default)]
 pub(super) struct TxRow<S> {
-    /// Its entries, in live or dead pages, until these are erased.
+    /// The transaction's entries, in live or dead pages, until these are erased.
     pub(super) members: Vec<Member>,
     /// When its pages and flags are durable.
     pub(super) written: Nanos,

@@ -25,7 +25,7 @@ impl RecordDevice {
             if ftl.is_live(page) {
                 make_room(ftl, records, now)?;
             }
-            // A collection to make room may have merged it into another version.
+            // A collection for free space may have merged it into another version.
             if ftl.is_live(page) {
                 // An unreadable page stays, and so does its block.
                 copied = copied.max(move_page(ftl, records, now, page)?.unwrap_or_default());

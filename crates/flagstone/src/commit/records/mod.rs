@@ -267,7 +267,7 @@ pub enum Mistake {
     TornFlagStays,
 }
 
-/// The rules in effect: all, except those that the printed form or a mistake leaves out.
+/// The rules in effect: all of them, except those that the published form or a mistake omits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Rules {
     as_published: bool,
@@ -313,7 +313,7 @@ trait Verdicts: Send {
     /// Whether a transaction with these flags is committed.
     fn is_committed(&self, flags: &[u8]) -> bool;
 
-    /// Whether a flag has a value that is never written: a cut has torn it.
+    /// Whether a flag has a value that is never written, and therefore was torn by a cut.
     fn is_torn(&self, flag: u8) -> bool;
 
     /// The flag of the next entry of a transaction in progress.

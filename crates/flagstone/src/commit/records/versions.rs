@@ -170,7 +170,7 @@ impl Versions {
                     false
                 }
                 Some(holder) => {
-                    // Whether it is committed here may be known only after the host's log.
+                    // Only the host's log may tell whether the record is committed here.
                     needed |= holder != *last && undecided(holder);
                     *last = holder;
                     true

@@ -74,7 +74,8 @@ impl Bounds {
             is_spent: false,
         };
         bounds.grown(ftl);
-        // Before the first lot there is no root, or one that was written because of a bad block.
+        // Before the first lot there is no root, or only one that was written because of a bad
+        // block.
         if let Some((head, list)) = mounted.blob.split_at_checked(bounds_blob::SIZE) {
             let foreign = || FtlError::Foreign("the list of blocks in its root is damaged".into());
             let count = get(head, bounds_blob::BLOCKS) as usize;
@@ -251,7 +252,8 @@ pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
 }
 
 impl super::Seal {
-    /// The data for a root: what a restart reads, if that is bounded, and the listed transactions.
+    /// The contents of a root: the blocks that a restart reads, if restarts are bounded, and the
+    /// listed transactions.
     pub(super) fn root(&self) -> Vec<u8> {
         let mut blob = match &self.bounds {
             Some(bounds) => bounds.emit(self.last_tx),

@@ -29,7 +29,7 @@ pub(super) enum Witness {
 /// A committed transaction with pages in undecided blocks.
 #[derive(Debug, Clone)]
 pub(super) struct Undecided {
-    /// Its place in the commit order.
+    /// The transaction's place in the commit order.
     pub(super) cv: u64,
     /// When its pages are durable.
     pub(super) durable: Nanos,
@@ -169,9 +169,9 @@ impl Evidence {
         gone
     }
 
-    /// From when on a page may be copied as one that counts by itself. The summary or erase that
-    /// decided its transaction may have a later time than the copy, and the transaction is no
-    /// longer recorded here.
+    /// The earliest instant at which a page may be copied as one that counts by itself. The summary
+    /// or erase that decided its transaction may have a later time than the copy, and the
+    /// transaction is no longer recorded here.
     pub(super) fn copies_from(&self, now: Nanos) -> Nanos {
         now.max(self.decided_at)
     }

@@ -14,7 +14,7 @@ mistakes! {
         WitnessDropped: "witness-dropped",
         /// Rule E: a counted page is erased, and its transaction is not listed.
         CountDropped: "count-dropped",
-        /// A new root lists only what is new.
+        /// A new root lists only new transactions.
         ListForgets: "list-forgets",
         /// A root that leaves transactions out is issued before the summaries are durable that
         /// speak for them.
@@ -27,9 +27,9 @@ mistakes! {
         CopiesNotWaited: "copies-not-waited",
         /// Rule T: erases do not wait for summaries.
         SummariesNotWaited: "summaries-not-waited",
-        /// A summary says of transactions that they are committed before they are durable.
+        /// A summary calls transactions committed before they are durable.
         VerdictEarly: "verdict-early",
-        /// A summary says of live transactions that they are committed.
+        /// A summary calls live transactions committed.
         LiveSealed: "live-sealed",
         /// A summary is programmed before the pages are durable that it speaks for.
         SummaryFirst: "summary-first",
@@ -45,13 +45,12 @@ mistakes! {
         LastPageWaited: "last-page-waited",
         /// An abort programs the page held back, with its count.
         AbortPrograms: "abort-programs",
-        /// The last page says how many programs the transaction took, although versions that it has
-        /// overwritten itself are not kept.
+        /// The last page states the number of programs of the transaction, although versions that
+        /// it has overwritten itself are not kept.
         NumberOfPrograms: "number-of-programs",
-        /// Recovery does not look at the sum of write sequences.
+        /// Recovery ignores the sum of write sequences.
         NoSum: "no-sum",
-        /// The summary of a block that takes the place of a sum does not wait for what the tables
-        /// rely on.
+        /// The summary of a block that replaces a sum does not wait for what the tables rely on.
         SumNotAwaited: "sum-not-awaited",
         /// A copy that counts by itself does not wait for transactions whose evidence is no longer
         /// kept.
@@ -70,9 +69,9 @@ mistakes! {
         LastPageCommits: "last-page-commits",
         /// Recovery takes any page of a transaction for its commit.
         NotCounted: "not-counted",
-        /// Recovery looks for evidence in the block of a page only.
+        /// Recovery looks for evidence only in the block of a page.
         WitnessIgnored: "witness-ignored",
-        /// Recovery does not look into the root.
+        /// Recovery ignores the list in the root.
         ListIgnored: "list-ignored",
         /// Recovery does not find the transactions again that need evidence.
         TableForgotten: "table-forgotten",
@@ -80,30 +79,31 @@ mistakes! {
         OrderBySeq: "order-by-seq",
         /// Recovery takes the versions of one transaction in no order.
         AnyOrderInside: "any-order-inside",
-        /// Identifiers start anew after a restart.
+        /// Identifiers restart from the beginning after a restart.
         XidReused: "xid-reused",
         /// Identifiers start above those of committed transactions.
         XidFromCommits: "xid-from-commits",
         /// Identifiers may be those that the root lists.
         XidFromPages: "xid-from-pages",
-        /// Pages say what is durable although blocks without a summary are left over from a cut.
+        /// Pages state what is durable although blocks without a summary remain from a cut.
         LeftUnsealed: "left-unsealed",
         /// Bounded restarts: commits that the mapping table has already are redone.
         TableIgnored: "table-ignored",
-        /// Bounded restarts: the mapping table is written while it may name what is not durable.
+        /// Bounded restarts: the mapping table is written while it may refer to pages that are not
+        /// durable.
         TableEarly: "table-early",
         /// Bounded restarts: blocks with pages of transactions that live at a checkpoint are not
         /// read.
         LiveNotRead: "live-not-read",
         /// Bounded restarts: blocks are written that no root announces.
         NotAnnounced: "not-announced",
-        /// Bounded restarts: the root does not say which identifiers were given out.
+        /// Bounded restarts: the root omits which identifiers were assigned.
         XidNotInTable: "xid-not-in-table",
     }
 }
 
 impl Mistake {
-    /// Whether it is one of bounded restarts only.
+    /// Whether the mistake exists only with bounded restarts.
     pub fn is_of_bounds(self) -> bool {
         matches!(
             self,

@@ -593,7 +593,7 @@ impl Owner for Seal {
             .filter(|it| it.blocks.contains(&victim))
         {
             active.blocks.retain(|&block| block != victim);
-            // The statement of one of its pages may be gone.
+            // The only page with the statement may be gone.
             active.said = Said::default();
         }
     }

@@ -135,7 +135,7 @@ pub(super) struct Last {
 }
 
 impl Last {
-    /// For a page that is not the last one.
+    /// The value for a page that is not the last one.
     pub(super) const NOT: Last = Last {
         count: 0,
         sum: None,

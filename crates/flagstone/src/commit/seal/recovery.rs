@@ -25,7 +25,7 @@ pub(super) struct Version {
     /// The sum of the write sequences of the other pages, if this is the last page of a transaction
     /// with overwrites; 0 if only the summary of its block was read.
     pub(super) sum: Option<u64>,
-    /// Its verdict in the summary of its block.
+    /// The version's verdict in the summary of its block.
     pub(super) verdict: u32,
     /// The logical page; for a list of trims, the highest one.
     pub(super) lpn: Lpn,

@@ -30,8 +30,8 @@ use crate::settings::Setting;
 const CHECKPOINT: Setting = Setting {
     name: "checkpoint",
     default: "0",
-    what: "blocks that a restart reads at most, but for those of live transactions; 0 takes a fifth \
-           of the device, and at least two lots",
+    what: "maximum number of blocks that a restart reads, without those of live transactions; 0 \
+           means a fifth of the device, and at least two lots of blocks",
 };
 
 pub(in crate::commit) const INFO: Info = Info {

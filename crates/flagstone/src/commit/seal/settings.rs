@@ -9,23 +9,23 @@ const PLANES: &str = "planes";
 pub(super) const LINGER: Setting = Setting {
     name: "linger",
     default: PLANES,
-    what: "full blocks that may wait for live transactions before they are sealed, or planes for \
-           as many as the device has planes",
+    what: "maximum number of full blocks that wait for live transactions before they are sealed; \
+           planes means as many as the device has planes",
 };
 
 pub(super) const UNDECIDED: Setting = Setting {
     name: "undecided",
     default: "0",
-    what: "blocks with pages that need evidence from elsewhere, and transactions with such pages, \
-           beyond which the oldest such block is collected; 0 takes a 64th of the device, and at \
-           least 64",
+    what: "maximum number of blocks with pages whose commit is decided elsewhere, plus \
+           transactions with such pages; beyond it the oldest such block is collected; 0 means \
+           1/64 of the device, and at least 64",
 };
 
 pub(super) const TRIMS: Setting = Setting {
     name: "trims",
     default: "0",
-    what: "logical pages that a list of trims names at most; 1 for a page a trim, 0 for as many as \
-           there is room for in a page",
+    what: "maximum number of logical pages in one list of trims; 1 means one page per trim, 0 as \
+           many as fit into a page",
 };
 
 /// Minimum of the default bound on undecided blocks.

@@ -113,7 +113,8 @@ impl Trims {
         self.bytes = 0;
     }
 
-    /// Updates a list that the collector has moved. Returns `false` if it is not one of these.
+    /// Updates a list that the collector has moved. Returns `false` if the transaction does not
+    /// have it.
     pub(super) fn follow(&mut self, from: Ppn, to: Ppn) -> bool {
         let list = self.lists.iter_mut().find(|list| list.at == from);
         list.map(|list| list.at = to).is_some()

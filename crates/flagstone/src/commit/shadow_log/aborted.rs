@@ -1,5 +1,5 @@
-//! Which transactions did not commit although pages of theirs are still on flash, and the few bytes
-//! that say so once their log records are gone.
+//! The transactions that did not commit although their pages are still on flash, and the bytes that
+//! record this once their log records are gone.
 
 use crate::commit::Field;
 use crate::commit::roots::list;
@@ -59,7 +59,7 @@ impl Aborted {
         self.pages.keys().copied()
     }
 
-    /// Blocks with such pages, those with most of them first.
+    /// Blocks with pages of aborted transactions, those with the most first.
     pub(super) fn blocks(&self) -> Vec<Pbn> {
         let mut blocks: Vec<(usize, Pbn)> = self
             .in_block

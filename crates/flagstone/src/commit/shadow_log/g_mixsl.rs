@@ -39,13 +39,13 @@ const PAGE_FULL: &str = "page-full";
 const GROUP: Setting = Setting {
     name: "group",
     default: "8",
-    what: "transactions of a group, or page-full for as many as fill a log page",
+    what: "number of transactions per group; page-full means as many as fill a log page",
 };
 
 const GROUP_TIMEOUT: Setting = Setting {
     name: "group_timeout_us",
     default: "2000",
-    what: "microseconds that a commit waits for others",
+    what: "maximum microseconds that a commit waits for others",
 };
 
 pub(in crate::commit) const INFO: Info = Info {
@@ -137,7 +137,7 @@ impl GMixSl {
         let members = || self.group.iter().filter(|record| record.committed);
         let written = members().map(|record| log.written(record.tx)).max();
         let ready = ftl.sync(now.max(last), written.unwrap_or(now))?;
-        // Without room they continue to wait.
+        // Without space for a log page they continue to wait.
         let done = log.log(ftl, ready, &self.group)?;
         self.asked = None;
         let group = std::mem::take(&mut self.group);

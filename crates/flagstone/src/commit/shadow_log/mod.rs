@@ -142,7 +142,8 @@ impl Versions {
         }
     }
 
-    /// The verdict on a version among those found so far. A later one can make it obsolete.
+    /// The verdict on a version among those found so far. A version found later can make it
+    /// obsolete.
     fn judge(&mut self, tx: TxId, head: &Header) -> Verdict {
         if !self.logged.contains(&tx) && !self.mark.counts(tx) {
             return Verdict::Aborted;

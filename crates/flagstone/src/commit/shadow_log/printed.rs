@@ -1,9 +1,10 @@
-//! Garbage collection and recovery as printed ([MixSL] algorithms 1 and 2), where links alone say
-//! what is obsolete (D2 and D3). It loses data; it is here to be measured and to be caught.
+//! Garbage collection and recovery as published ([MixSL] algorithms 1 and 2), where links alone say
+//! what is obsolete (D2 and D3). This form loses data; it exists to be measured, and to be detected
+//! by campaigns.
 //!
 //! A pass reads the whole log and every spare area, and then collects every block that holds a page
-//! that is invalid by its rules. The rules take pages of live transactions for garbage, and follow
-//! links to wherever they point, whatever lies there by now.
+//! that is invalid by its rules. The rules treat pages of live transactions as garbage, and follow
+//! links to any page that is now at their target.
 
 use super::{ShadowLog, parse_tail};
 use crate::ftl::{BlockState, Cause, Ftl, FtlError, Header, LogPage, Slot, collect, header};

@@ -1,5 +1,5 @@
-//! The recovery table of MixSL and G-MixSL: every combination of what the log and the root say of a
-//! transaction, and of what else there is of the logical page.
+//! The recovery table of MixSL and G-MixSL: every combination of what the log and the root say
+//! about a transaction, and of the other versions of the logical page.
 
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
@@ -9,11 +9,11 @@ use crate::cases::{Case, cases, prove, rows_that_differ};
 enum Root {
     /// The log was never compacted.
     None,
-    /// Its watermark is below 5.
+    /// The root's watermark is below 5.
     Below,
-    /// Its watermark is not below 5, and it lists the transaction.
+    /// The root's watermark is not below 5, and it lists the transaction.
     Listed,
-    /// Its watermark is not below 5, and it does not list the transaction.
+    /// The root's watermark is not below 5, and it does not list the transaction.
     Unlisted,
 }
 
@@ -29,7 +29,7 @@ struct Other {
 /// A version with sequence 20, by transaction 5.
 #[derive(Debug)]
 struct Facts {
-    /// Whether its record is a commit, if there is a record.
+    /// Whether the transaction's record is a commit; `None` if there is no record.
     record: Option<bool>,
     root: Root,
     other: Option<Other>,

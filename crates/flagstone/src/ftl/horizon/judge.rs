@@ -1,4 +1,4 @@
-//! What a restart judges: which durable pages are missing, according to the statements found.
+//! Decides at a restart which durable pages are missing, according to the statements found.
 //!
 //! The table is in [`super`]. Tests compare [`Known::judges`] with it for every block of three
 //! pages and every possible knowledge about it.
@@ -38,13 +38,13 @@ impl Seen {
 #[derive(Debug, Clone)]
 pub(in crate::ftl) struct Found {
     pub(in crate::ftl) block: Pbn,
-    /// Its pages in order, as far as they were read.
+    /// The block's pages in order, as far as they were read.
     pub(in crate::ftl) pages: Vec<Seen>,
     /// Whether its summary page was programmed and is unreadable.
     pub(in crate::ftl) has_torn_summary: bool,
 }
 
-/// What a restart has read, and how it reads.
+/// The extent of a restart's scan, and what is known from the last close and the mapping table.
 ///
 /// ```
 /// use flagstone::ftl::{Config, Format, Ftl, FtlError, Scanned};
@@ -119,7 +119,7 @@ const ERASE_GONE: &str =
     "a block was erased, and what said so is lost: it may hold again what it held before";
 const OLDER_ROOT: &str = "the newest root cannot be read";
 
-/// What a restart knows about a block without a summary, besides its pages.
+/// The known facts about a block without a summary, besides its pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     /// The device was closed after this block was written: it had a durable summary.
@@ -143,7 +143,7 @@ pub(super) struct Known {
     pub(super) data_pages: u32,
 }
 
-/// What a statement says about a block.
+/// The contents of a statement about a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stated {
     pub(super) horizon: u64,

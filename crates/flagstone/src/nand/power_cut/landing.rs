@@ -51,7 +51,7 @@ pub enum Change {
 /// Example: [`Change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Left {
-    /// All of it.
+    /// The whole operation.
     All,
     /// Nothing.
     Nothing,

@@ -6,9 +6,9 @@ use flagstone_lab::no_such;
 use flagstone_lab::workload::Pattern;
 use std::str::FromStr;
 
-/// The number of points of a range that does not give it.
+/// Default number of points of a range.
 const POINTS: u32 = 5;
-/// The maximal number of points of a range.
+/// Maximum number of points of a range.
 const POINTS_MAX: u32 = 200;
 
 /// A setting that an axis can vary.
@@ -49,7 +49,7 @@ impl Setting {
         self.entry().1
     }
 
-    /// The command-line option that has the setting if there is no grid.
+    /// The command-line option that sets the same setting without a grid.
     fn option(self) -> &'static str {
         self.entry().2
     }
@@ -82,7 +82,7 @@ impl FromStr for Axis {
 
     fn from_str(text: &str) -> Result<Axis, String> {
         let (name, values) = text.split_once('=').ok_or(
-            "it must be SETTING=VALUES, as in abort-ratio=0..0.5 or clients=1:4:16".to_string(),
+            "must be SETTING=VALUES, such as abort-ratio=0..0.5 or clients=1:4:16".to_string(),
         )?;
         let names = Setting::ALL.map(|(_, name, _)| name);
         let found = Setting::ALL.into_iter().find(|entry| entry.1 == name);
@@ -91,11 +91,11 @@ impl FromStr for Axis {
             let (least, most) = setting.bounds();
             match text.parse::<f64>() {
                 Ok(value) if setting.is_whole() && value.fract() != 0.0 => {
-                    Err(format!("{name} is a whole number, and {text} is none"))
+                    Err(format!("{name} must be a whole number, not {text}"))
                 }
                 Ok(value) if (least..=most).contains(&value) => Ok(value),
-                Ok(_) => Err(format!("{name} {text} is not from {least} to {most}")),
-                Err(_) => Err(format!("`{text}` is no number, and {name} is one")),
+                Ok(_) => Err(format!("{name} must be {least} to {most}, not {text}")),
+                Err(_) => Err(format!("{name} must be a number, not `{text}`")),
             }
         };
         let mut values = match values.split_once("..") {
@@ -108,14 +108,12 @@ impl FromStr for Axis {
                         .ok()
                         .filter(|points| (2..=POINTS_MAX).contains(points))
                         .ok_or_else(|| {
-                            format!("a range has 2 to {POINTS_MAX} points, and not {points}")
+                            format!("a range must have 2 to {POINTS_MAX} points, not {points}")
                         })?,
                 };
                 let (low, high) = (number(low)?, number(high)?);
                 if low >= high {
-                    return Err(format!(
-                        "{low}..{high} goes nowhere: name the lower end first"
-                    ));
+                    return Err(format!("{low}..{high} is empty: give the lower end first"));
                 }
                 between(low, high, points, setting.is_whole())
             }
@@ -157,7 +155,7 @@ fn between(low: f64, high: f64, points: u32, whole: bool) -> Vec<f64> {
 pub(super) fn check(args: &Args, axes: &[Axis]) -> Result<(), Failure> {
     if axes.len() > 2 {
         return Err(Failure::Usage(format!(
-            "--over goes over one or two settings, and {} are named",
+            "--over takes one or two settings, not {}",
             axes.len()
         )));
     }
@@ -180,7 +178,7 @@ pub(super) fn check(args: &Args, axes: &[Axis]) -> Result<(), Failure> {
         };
         if is_given {
             return Err(Failure::Usage(format!(
-                "--over goes over {}, and {} sets it: leave one of them out",
+                "--over varies {}, and {} sets it: leave one of them out",
                 axis.setting.name(),
                 axis.setting.option()
             )));
@@ -189,13 +187,15 @@ pub(super) fn check(args: &Args, axes: &[Axis]) -> Result<(), Failure> {
     let is_closed = args.clients.is_some() || names(axes, Setting::Clients);
     if (args.speedup.is_some() || names(axes, Setting::Load)) && is_closed {
         return Err(Failure::Usage(
-            "clients are of a closed loop, and load is of an open one: leave one of them out"
+            "--clients means a closed loop, --speedup and load mean an open loop: leave one of \
+             them out"
                 .into(),
         ));
     }
     if names(axes, Setting::Theta) && args.trace.is_some() {
         return Err(Failure::Usage(
-            "theta is of generated transactions, and a trace is replayed: leave one of them out"
+            "theta applies only to generated transactions, and a trace is replayed: leave one of \
+             them out"
                 .into(),
         ));
     }
@@ -254,14 +254,14 @@ mod tests {
         for (text, why) in [
             ("fill", "SETTING=VALUES"),
             ("full=0..1", "no setting"),
-            ("fill=0..2", "not from 0 to 1"),
-            ("fill=a", "no number"),
+            ("fill=0..2", "must be 0 to 1"),
+            ("fill=a", "must be a number"),
             ("fill=0.5..0.1", "lower end first"),
             ("fill=0..1:1", "2 to 200 points"),
             ("fill=0..1:x", "2 to 200 points"),
             ("clients=1.5", "whole number"),
             ("clients=4:2:4", "twice"),
-            ("load=NaN", "not from"),
+            ("load=NaN", "must be"),
         ] {
             let error = values(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

@@ -6,8 +6,8 @@ use crate::trace::block::columns::{Columns, Delimiter};
 #[test]
 fn disksim_lines_that_are_none_say_why() {
     for (line, why) in [
-        ("0.0 0 2000 16", "4 columns where 5 are wanted"),
-        ("0.0 0 2000 16 0 9", "6 columns where 5 are wanted"),
+        ("0.0 0 2000 16", "expected 5 columns, found 4"),
+        ("0.0 0 2000 16 0 9", "expected 5 columns, found 6"),
         ("-1 0 0 8 0", "column 1, `-1`, is no time in ms"),
         ("0 0 -5 8 0", "column 3, `-5`, is no offset in sectors"),
         (
@@ -77,7 +77,7 @@ fn msr_lines_that_are_none_say_why() {
     for (line, why) in [
         (
             "128166385295514663,hm,0,Write,1,2",
-            "6 columns where 7 are wanted: columns were taken as time:filetime,volume,volume,op",
+            "expected 7 columns, found 6: columns were taken as time:filetime,volume,volume,op",
         ),
         ("0.5,hm,0,Write,1,2,3", "`0.5` is no Windows file time"),
         (
@@ -246,7 +246,7 @@ fn described_columns_are_read_in_their_units() {
     for (which, lines, why) in [
         (&flushes, "1,0,4096\n", "op:write1 if 1 is a write"),
         (&others, "0\nx;g;4;0;0\n", "`g`, is no hexadecimal flags"),
-        (&preset("disksim"), "0 0 0 8 0\n", "state --time-unit"),
+        (&preset("disksim"), "0 0 0 8 0\n", "give --time-unit"),
     ] {
         let said = failure(table(lines, which));
         assert!(said.contains(why), "{said}");
@@ -269,7 +269,7 @@ fn columns_that_cannot_be_what_they_are_taken_for_are_refused() {
     let swapped: String = addresses.map(|at| format!("{at} 0 8 8 1\n")).collect();
     let said = failure(disksim(&swapped));
     assert!(
-        said.starts_with("the times of 200 lines are in no order"),
+        said.starts_with("the times of 200 lines are not in order"),
         "{said}"
     );
 }

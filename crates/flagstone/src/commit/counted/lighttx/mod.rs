@@ -65,7 +65,7 @@ pub(in crate::commit) const INFO: Info = Info {
     ..super::INFO
 };
 
-/// Pages go to the planes in turn.
+/// The rule of LightTx: pages go to the planes in turn.
 #[derive(Clone)]
 struct LightTx;
 

@@ -28,7 +28,7 @@ impl Obsolete {
         })
     }
 
-    /// Whether such versions are kept.
+    /// Whether replaced versions that straddle nothing are kept.
     pub(super) fn are_kept(&self) -> bool {
         self.kept.is_some()
     }
@@ -53,7 +53,7 @@ impl Obsolete {
         own
     }
 
-    /// Updates a moved version. Returns `false` if it is not one of these.
+    /// Updates a moved version. Returns `false` if the table does not have it.
     pub(super) fn relocated(&mut self, page: Lpn, from: Ppn, to: Ppn) -> bool {
         let Some(kept) = &mut self.kept else {
             return false;

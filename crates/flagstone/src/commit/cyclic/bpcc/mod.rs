@@ -121,7 +121,7 @@ struct Leftover {
 struct Straddler {
     /// The size of its responsibility set: the straddled sides of leftovers.
     responsible_for: u32,
-    /// Its place, if it was replaced and is kept only for its set.
+    /// The version's place, if it was replaced and is kept only for its set.
     kept_at: Option<Ppn>,
 }
 
@@ -197,14 +197,15 @@ impl Rule for Bpcc {
             return;
         }
         ftl.kill(old);
-        // It may have straddled something whose erase can still be undone. Anything done at `done`
-        // was waited for with the commit.
+        // The version may have straddled a page whose erase can still be undone. Anything done at
+        // `done` was waited for with the commit.
         if self.emptied_at > done {
             self.let_go_after(ftl.geometry().block_of(old), self.emptied_at);
         }
     }
 
-    /// It becomes responsible for all leftovers of its page that no version straddled before.
+    /// The version becomes responsible for all leftovers of its page that no version straddled
+    /// before.
     fn committed(&mut self, tables: &mut Tables<Leftover>, version: Version) {
         let Version { page, number } = version;
         if self.given.get(&page).is_some_and(|&given| given <= number) {

@@ -148,7 +148,7 @@ struct Chain {
 /// A page, or a cluster, of a transaction that is not committed.
 #[derive(Debug, Clone, Copy)]
 struct Unit {
-    /// Its newest page, which gets the flag.
+    /// The unit's newest page, which gets the flag.
     page: Link,
     is_false: bool,
 }
@@ -306,7 +306,7 @@ impl Protocol for Afc {
             return Ok(Some(now));
         };
         let barrier = ftl.sync(now, open.chain.written)?;
-        // The transaction stays in progress if there is no room for a copy with the flag.
+        // The transaction stays in progress if there is no space for a copy with the flag.
         let flag = self.flag_first(ftl, barrier, first)?;
         let done = ftl.sync(barrier, flag)?;
         let open = self.close(ftl, tx);

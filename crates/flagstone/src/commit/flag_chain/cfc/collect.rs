@@ -40,7 +40,7 @@ struct Victim {
     flagged: Nanos,
     /// The page that is being copied.
     moving: Option<Ppn>,
-    /// Its transaction, the link of its copy, and whether the copy joins a cluster, if that
+    /// The page's transaction, the link of its copy, and whether the copy joins a cluster, if that
     /// matters.
     xid: TxId,
     takes: Option<usize>,

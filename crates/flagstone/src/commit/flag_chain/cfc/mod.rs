@@ -114,8 +114,8 @@ struct Open {
     /// With block flags: the newest page of each cluster.
     clusters: Vec<(Pbn, Link)>,
     lpns: Vec<Lpn>,
-    /// There was no room for the flag of a head, and other heads may be TRUE: the next restart
-    /// rolls the transaction back (@C), and until then it cannot end.
+    /// Whether there was no space for the flag of a head while other heads may be TRUE. Then the
+    /// next restart rolls the transaction back (@C), and it cannot end before that.
     half_flagged: bool,
     /// When its pages are durable and the originals of moved ones are erased.
     safe_at: Nanos,
