@@ -71,9 +71,10 @@ pub(super) enum Cut {
 impl Cut {
     /// How to split a node to which an entry was added at `slot`.
     pub(super) fn after(node: &Apart, slot: usize) -> Cut {
-        match slot + 1 == node.entries.len() {
-            true => Cut::End,
-            false => Cut::Middle,
+        if slot + 1 == node.entries.len() {
+            Cut::End
+        } else {
+            Cut::Middle
         }
     }
 }

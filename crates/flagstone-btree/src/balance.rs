@@ -22,9 +22,10 @@ impl<N: Nodes> ByteTree<N> {
         node: &Apart,
     ) -> Result<Nanos, N::Error> {
         let (page, now) = self.nodes.fill(now, at)?;
-        match node.write(page) {
-            true => Ok(now),
-            false => damaged(at, "its entries are not in order"),
+        if node.write(page) {
+            Ok(now)
+        } else {
+            damaged(at, "its entries are not in order")
         }
     }
 

@@ -125,9 +125,10 @@ impl Sizes {
     /// cannot name them all.
     pub(super) fn pages_of(self, bytes: usize) -> (usize, usize) {
         let pages = bytes.div_ceil(self.page);
-        match pages > self.direct {
-            true => (pages, pages.div_ceil(self.page / 4)),
-            false => (pages, 0),
+        if pages > self.direct {
+            (pages, pages.div_ceil(self.page / 4))
+        } else {
+            (pages, 0)
         }
     }
 
@@ -198,9 +199,10 @@ pub(super) fn named_pages(image: &[u8]) -> impl Iterator<Item = Lpn> + '_ {
 pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<(), TreeError> {
     let mut pages = pages.to_vec();
     pages.sort_unstable();
-    match pages.is_sorted_by(|before, after| before < after) {
-        true => Ok(()),
-        false => damaged(leaf, "a value has a page twice"),
+    if pages.is_sorted_by(|before, after| before < after) {
+        Ok(())
+    } else {
+        damaged(leaf, "a value has a page twice")
     }
 }
 
@@ -488,9 +490,10 @@ impl<N: Nodes> ByteTree<N> {
                     value.is_none_or(|value| node::insert(page, slot, key, value))
                 }
             };
-            return match written {
-                true => Ok((there, now)),
-                false => damaged(leaf, "it has less room than it says"),
+            return if written {
+                Ok((there, now))
+            } else {
+                damaged(leaf, "it has less room than it says")
             };
         }
         let (mut node, now) = self.apart(now, leaf, Kind::Leaf)?;

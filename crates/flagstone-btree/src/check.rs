@@ -134,9 +134,10 @@ impl<N: Nodes> ByteTree<N> {
     fn check_value(&mut self, node: Node<'_>, slot: usize) -> Result<Vec<Lpn>, String> {
         let value = node.value(slot);
         let Some((bytes, named)) = value.pages() else {
-            return match value.large {
-                true => Err(format!("the value of slot {slot} is no list of pages")),
-                false => Ok(Vec::new()),
+            return if value.large {
+                Err(format!("the value of slot {slot} is no list of pages"))
+            } else {
+                Ok(Vec::new())
             };
         };
         let key = node.key(slot);

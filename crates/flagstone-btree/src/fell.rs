@@ -85,9 +85,12 @@ impl<N: Nodes> ByteTree<N> {
         let is_bare = match kind {
             Kind::Inner => {
                 let mut children = (0..=node.entries.len()).map_while(|i| node.child(i));
-                children.try_fold(true, |all, child| match all {
-                    true => self.fell_below(child, height - 1, axe),
-                    false => Ok(false),
+                children.try_fold(true, |all, child| {
+                    if all {
+                        self.fell_below(child, height - 1, axe)
+                    } else {
+                        Ok(false)
+                    }
                 })?
             }
             Kind::Leaf => {
@@ -95,9 +98,12 @@ impl<N: Nodes> ByteTree<N> {
                     .entries
                     .iter()
                     .filter_map(|entry| entry.value().pages());
-                values.try_fold(true, |all, value| match all {
-                    true => self.fell_value(value, axe),
-                    false => Ok(false),
+                values.try_fold(true, |all, value| {
+                    if all {
+                        self.fell_value(value, axe)
+                    } else {
+                        Ok(false)
+                    }
                 })?
             }
         };

@@ -82,12 +82,13 @@ impl Witness {
             return contradiction("page 0 is none of this history");
         };
         let n = u64::from_le_bytes(word);
-        match bytes == self.bytes_of(n, 0, page_bytes) {
-            true => Ok(Ok(n)),
-            false => contradiction(
+        if bytes == self.bytes_of(n, 0, page_bytes) {
+            Ok(Ok(n))
+        } else {
+            contradiction(
                 "page 0 was not written by this history: use the same --seed, --span and --pages \
                  as for `load`",
-            ),
+            )
         }
     }
 

@@ -314,9 +314,10 @@ impl Engine {
             done = self.force(done, lsn)?;
         }
         if let Some(on_device) = self.manager.on_device(tx) {
-            let from = match self.has(Mistake::FlagsBeforeLog) {
-                true => start,
-                false => done,
+            let from = if self.has(Mistake::FlagsBeforeLog) {
+                start
+            } else {
+                done
             };
             let Some(committed) = self.device.commit(from, on_device)? else {
                 return Ok(None);
@@ -337,9 +338,10 @@ impl Engine {
         let Some(to) = self.manager.group() else {
             return Ok(());
         };
-        let done = match self.has(Mistake::EarlyAcknowledgement) {
-            true => now,
-            false => self.force(now, to)?,
+        let done = if self.has(Mistake::EarlyAcknowledgement) {
+            now
+        } else {
+            self.force(now, to)?
         };
         self.manager.group_written(done)
     }
@@ -450,9 +452,10 @@ impl Engine {
             ready = ready.max(self.clean(now, at)?);
         }
         // Changes that the checkpoint does not list must be durable.
-        let start = match self.has(Mistake::EarlyCheckpoint) {
-            true => now,
-            false => self.device.wait_for_pages(ready)?,
+        let start = if self.has(Mistake::EarlyCheckpoint) {
+            now
+        } else {
+            self.device.wait_for_pages(ready)?
         };
         let (begin, oldest) = self.manager.checkpoint(&self.memory)?;
         let log = self.manager.log_mut().expect("checkpoints are logged");

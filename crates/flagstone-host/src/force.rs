@@ -213,9 +213,10 @@ impl Manager for Force {
             return Admission::Refused(Step::Abort { victim, why });
         }
         // Write-through needs the slot before anything is changed.
-        match memory.config.write_through {
-            true => self.ask_place(memory, tx),
-            false => Admission::Granted,
+        if memory.config.write_through {
+            self.ask_place(memory, tx)
+        } else {
+            Admission::Granted
         }
     }
 

@@ -218,9 +218,10 @@ impl Mirrored {
     pub(super) fn compare(&mut self, keys: impl IntoIterator<Item = Key>) -> Result<(), String> {
         self.index.check()?;
         keys.into_iter().try_for_each(|key| self.get(key))?;
-        match self.kind.info().ordered {
-            true => self.range(0, Key::MAX),
-            false => Ok(()),
+        if self.kind.info().ordered {
+            self.range(0, Key::MAX)
+        } else {
+            Ok(())
         }
     }
 

@@ -136,9 +136,10 @@ fn said_of(kind: IndexKind, images: &[Vec<u8>]) -> Option<IndexError> {
         for key in (1..190).step_by(3).chain([0]) {
             index.get(ZERO, key)?;
         }
-        match kind.info().ordered {
-            true => index.range(ZERO, 0, Key::MAX, &mut Vec::new()),
-            false => Ok(ZERO),
+        if kind.info().ordered {
+            index.range(ZERO, 0, Key::MAX, &mut Vec::new())
+        } else {
+            Ok(ZERO)
         }
     };
     let said = read().err();

@@ -115,9 +115,10 @@ pub fn draw(plots: Vec<Plot>, frame: &Frame<'_>) -> Option<String> {
         Height::Logarithm => layout.with_log_y(),
         Height::UpTo(most) => {
             let layout = layout.with_y_axis_min(0.0);
-            match most > 0.0 {
-                true => layout.with_y_axis_max(most * 1.04),
-                false => layout,
+            if most > 0.0 {
+                layout.with_y_axis_max(most * 1.04)
+            } else {
+                layout
             }
         }
     };

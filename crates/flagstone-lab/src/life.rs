@@ -325,9 +325,10 @@ impl World<'_> {
         let commits = self.dice.random_bool(0.9) || !self.life.kind.info().atomic;
         self.write(&written, commits)?;
         for _ in 0..READS {
-            let among = match self.dice.random_bool(0.25) {
-                true => 0..hot,
-                false => hot..2 * hot,
+            let among = if self.dice.random_bool(0.25) {
+                0..hot
+            } else {
+                hot..2 * hot
             };
             let page = self.dice.random_range(among);
             self.read(page)?;

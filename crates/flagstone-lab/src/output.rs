@@ -84,9 +84,10 @@ impl Output {
         let there = replaceable(path).map_err(fail)?;
         if let Some(there) = &there {
             let same = |input: &&&Path| {
-                let input = match **input == Path::new("-") {
-                    true => Path::new("/dev/stdin"),
-                    false => **input,
+                let input = if **input == Path::new("-") {
+                    Path::new("/dev/stdin")
+                } else {
+                    **input
                 };
                 fs::metadata(input).is_ok_and(|input| same_file(&input, there))
             };
@@ -139,9 +140,10 @@ impl Output {
     /// # Errors
     /// No file can be created in the folder.
     pub fn draft(&self) -> Result<Draft, OutputError> {
-        let kind = match self.unnamed {
-            true => unnamed(self.folder()).map(Kind::Unnamed),
-            false => hidden(self.folder()).map(Kind::Hidden),
+        let kind = if self.unnamed {
+            unnamed(self.folder()).map(Kind::Unnamed)
+        } else {
+            hidden(self.folder()).map(Kind::Hidden)
         };
         let kind = kind.map_err(|error| self.failed(error))?;
         Ok(Draft {
@@ -177,9 +179,10 @@ impl Output {
 pub fn make_folder(path: &Path) -> Result<(), OutputError> {
     fs::create_dir_all(path).map_err(|error| OutputError {
         path: path.into(),
-        why: match path.exists() && !path.is_dir() {
-            true => Why::NotAFolder,
-            false => Why::Io(error),
+        why: if path.exists() && !path.is_dir() {
+            Why::NotAFolder
+        } else {
+            Why::Io(error)
         },
     })
 }

@@ -329,9 +329,10 @@ impl Mtd {
     }
 
     fn is_well(&self) -> Result<(), FlashError> {
-        match self.is_broken {
-            true => Err(FlashError::PowerLost),
-            false => Ok(()),
+        if self.is_broken {
+            Err(FlashError::PowerLost)
+        } else {
+            Ok(())
         }
     }
 

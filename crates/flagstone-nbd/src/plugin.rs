@@ -181,9 +181,10 @@ impl Server for Connection {
             unreachable!("parts were asked for");
         };
         for (at, bytes, holds) in parts {
-            let kind = match holds {
-                true => ExtentType::Allocated,
-                false => ExtentType::HoleZero,
+            let kind = if holds {
+                ExtentType::Allocated
+            } else {
+                ExtentType::HoleZero
             };
             to.add(at, bytes, kind)?;
         }

@@ -208,10 +208,11 @@ impl Serve for Server {
                 disk.pages_mut().start(self.now());
                 let flushes = request.is_durable || matches!(request.what, What::Flush);
                 let answer = carry_out(&mut disk, request.what).map_err(Refusal::from);
-                match flushes && answer.is_ok() {
-                    true => to_flush.push(request.reply),
+                if flushes && answer.is_ok() {
+                    to_flush.push(request.reply);
+                } else {
                     // A client that closed its connection needs no answer.
-                    false => _ = request.reply.send((answer, disk.pages().done())),
+                    _ = request.reply.send((answer, disk.pages().done()));
                 }
             }
             if !to_flush.is_empty() {

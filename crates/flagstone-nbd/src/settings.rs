@@ -119,9 +119,10 @@ impl Settings {
             "transaction" => self.transaction.replace(size_of(key, value)?).is_none(),
             _ => return Err(no_such("key", key, &KEYS)),
         };
-        match is_new {
-            true => Ok(()),
-            false => Err(format!("{key}= is given twice")),
+        if is_new {
+            Ok(())
+        } else {
+            Err(format!("{key}= is given twice"))
         }
     }
 
@@ -270,9 +271,10 @@ pub(crate) trait Serve {
 
 fn said(path: &Path, error: &StoreError) -> String {
     let (text, path) = (error.to_string(), path.display().to_string());
-    match text.contains(&path) {
-        true => text,
-        false => format!("{path}: {text}"),
+    if text.contains(&path) {
+        text
+    } else {
+        format!("{path}: {text}")
     }
 }
 

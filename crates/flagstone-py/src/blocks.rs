@@ -116,24 +116,26 @@ pub(crate) fn place<'py>(store: &Bound<'py, PyStore>) -> PyResult<Place<'py>> {
     let of_store = |one: &Bound<'py, Live>| one.get().store == number && !one.get().is_over();
     let task = task(py)?;
     if let Some(live) = transactions(py)?.into_iter().rev().find(of_store) {
-        return Ok(match live.get().is_of(py, task.as_ref()) {
-            true => Place::Inside(live),
-            false => Place::Beside(
+        return Ok(if live.get().is_of(py, task.as_ref()) {
+            Place::Inside(live)
+        } else {
+            Place::Beside(
                 "this task or thread was started within a transaction of another task or thread, \
                  and cannot write in it: write where the transaction began, or after its end",
-            ),
+            )
         });
     }
     let is_of_thread = store
         .get()
         .live(py)
         .is_some_and(|live| !live.get().is_over() && live.get().thread == thread::current().id());
-    Ok(match is_of_thread {
-        true => Place::Beside(
+    Ok(if is_of_thread {
+        Place::Beside(
             "another task of this thread has a write transaction, so this would deadlock: do not \
              await within a transaction, or protect transactions with an asyncio.Lock",
-        ),
-        false => Place::Outside,
+        )
+    } else {
+        Place::Outside
     })
 }
 
@@ -231,9 +233,10 @@ impl Block {
             Some(Entered::Savepoint(live, savepoint, depth)) => {
                 let (it, writer) = (live.get(), live.get().writer.get());
                 if it.is_over() {
-                    return match is_good {
-                        true => Err(UsageError::new_err(OUT_OF_ORDER)),
-                        false => Ok(false),
+                    return if is_good {
+                        Err(UsageError::new_err(OUT_OF_ORDER))
+                    } else {
+                        Ok(false)
                     };
                 }
                 if it.depth.load(Ordering::SeqCst) != depth {
@@ -284,14 +287,14 @@ impl Block {
         let noted = note(py, None);
         let is_in_order = it.depth.load(Ordering::SeqCst) == 0;
         let writer = it.writer.get();
-        let ended = match is_good && is_in_order {
-            true => writer.commit(py),
-            false => {
-                writer.rollback(py);
-                match is_good {
-                    true => Err(UsageError::new_err(OUT_OF_ORDER)),
-                    false => Ok(()),
-                }
+        let ended = if is_good && is_in_order {
+            writer.commit(py)
+        } else {
+            writer.rollback(py);
+            if is_good {
+                Err(UsageError::new_err(OUT_OF_ORDER))
+            } else {
+                Ok(())
             }
         };
         drop(task);

@@ -44,20 +44,20 @@ impl<T: Send> Until<T> {
 
     /// Takes the value. `None` if it was taken before, or if another process created it.
     pub(crate) fn end(&self, py: Python<'_>) -> Option<T> {
-        match self.is_ours() {
-            true => py.detach(|| self.lock().take()),
-            false => None,
+        if self.is_ours() {
+            py.detach(|| self.lock().take())
+        } else {
+            None
         }
     }
 
     /// The error for a use after the end, or in another process.
     pub(crate) fn over(&self) -> PyErr {
-        UsageError::new_err(match self.is_ours() {
-            true => self.over,
-            false => {
-                "the store was opened before this process was forked: open it after the fork, in \
+        UsageError::new_err(if self.is_ours() {
+            self.over
+        } else {
+            "the store was opened before this process was forked: open it after the fork, in \
                  one process only"
-            }
         })
     }
 

@@ -266,9 +266,10 @@ impl Part {
         let owned = |pair: Result<(Key, V), StoreError>| {
             pair.map(|(key, value)| (key, value.as_ref().to_vec()))
         };
-        match self.reverse {
-            true => pairs.rev().take(self.limit).map(owned).collect(),
-            false => pairs.take(self.limit).map(owned).collect(),
+        if self.reverse {
+            pairs.rev().take(self.limit).map(owned).collect()
+        } else {
+            pairs.take(self.limit).map(owned).collect()
         }
     }
 }

@@ -105,9 +105,10 @@ pub(crate) fn failure(statement: &str, error: &::postgres::Error) -> Error {
         SqlState::T_R_DEADLOCK_DETECTED,
     ]
     .contains(db.code());
-    match conflict {
-        true => Error::Conflict { statement, message },
-        false => Error::Database { statement, message },
+    if conflict {
+        Error::Conflict { statement, message }
+    } else {
+        Error::Database { statement, message }
     }
 }
 

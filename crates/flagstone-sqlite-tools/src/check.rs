@@ -25,20 +25,18 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let wrong = wrong(args)?;
     let is_well = wrong.is_empty();
-    match args.json {
-        true => say(&json!({"ok": is_well, "wrong": wrong}).to_string()),
-        false => {
-            for what in &wrong {
-                note(what);
-            }
-            say(match is_well {
-                true => "the database is intact: SQLite has checked it (integrity_check)",
-                false => {
-                    "the database is damaged: export it, and salvage its rows with `.recover` of \
-                     `sqlite3`"
-                }
-            });
+    if args.json {
+        say(&json!({"ok": is_well, "wrong": wrong}).to_string())
+    } else {
+        for what in &wrong {
+            note(what);
         }
+        say(if is_well {
+            "the database is intact: SQLite has checked it (integrity_check)"
+        } else {
+            "the database is damaged: export it, and salvage its rows with `.recover` of \
+                     `sqlite3`"
+        });
     }
     Ok(ExitCode::from(u8::from(!is_well)))
 }

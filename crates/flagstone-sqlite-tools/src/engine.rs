@@ -116,8 +116,9 @@ pub(crate) fn escaped(path: &Path) -> Result<String, Failure> {
             text.replace(letter, code)
         });
     // In a URI, two slashes at the start would introduce a server name.
-    Ok(match escaped.starts_with("//") {
-        true => format!("//{escaped}"),
-        false => escaped,
+    Ok(if escaped.starts_with("//") {
+        format!("//{escaped}")
+    } else {
+        escaped
     })
 }

@@ -139,12 +139,13 @@ fn finish(draft: NamedTempFile, source: &Path, target: &Path) -> Result<(), Fail
 }
 
 fn refuse_existing(path: &Path) -> Result<(), Failure> {
-    match path.exists() {
-        true => Err(Failure::Usage(format!(
+    if path.exists() {
+        Err(Failure::Usage(format!(
             "{} exists already: give the path of a new file",
             path.display()
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 

@@ -37,9 +37,10 @@ impl Errors {
     /// file's previous error.
     pub(crate) fn note(&self, path: &Path, trouble: &Trouble, is_refused: bool) -> (String, bool) {
         let shown = path.to_string_lossy();
-        let text = match trouble.why.contains(&*shown) {
-            true => trouble.why.clone(),
-            false => format!("{shown}: {}", trouble.why),
+        let text = if trouble.why.contains(&*shown) {
+            trouble.why.clone()
+        } else {
+            format!("{shown}: {}", trouble.why)
         };
         let noted = Noted {
             path: path.to_path_buf(),

@@ -103,15 +103,16 @@ fn differ_in_counters_only(one: &[u8], other: &[u8]) -> bool {
 
 /// Refuses protocols that are not safe for SQLite.
 pub(crate) fn must_be_atomic(protocol: &Info) -> Result<(), Trouble> {
-    match protocol.atomic {
-        true => Ok(()),
-        false => Err(Trouble::new(
+    if protocol.atomic {
+        Ok(())
+    } else {
+        Err(Trouble::new(
             TroubleKind::CannotOpen,
             format!(
                 "{} does not keep transactions atomic: use another protocol",
                 protocol.name
             ),
-        )),
+        ))
     }
 }
 

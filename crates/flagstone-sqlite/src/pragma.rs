@@ -69,9 +69,10 @@ pub(crate) fn verdict(report: &CheckReport) -> String {
     let lost = report.unreadable.iter();
     let lost = lost.map(|at| format!("page {at} of the store cannot be read"));
     let wrong: Vec<String> = report.wrong.iter().cloned().chain(lost).collect();
-    match wrong.is_empty() {
-        true => "ok".into(),
-        false => wrong.join("\n"),
+    if wrong.is_empty() {
+        "ok".into()
+    } else {
+        wrong.join("\n")
     }
 }
 

@@ -65,9 +65,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn child(path: &Path, args: &[&str], ends_well: bool) -> Result<(), Box<dyn Error>> {
     let mut command = Command::new(std::env::current_exe()?);
     let status = command.arg(path).args(args).status()?;
-    match status.success() == ends_well {
-        true => Ok(()),
-        false => Err(format!("{args:?}: {status}").into()),
+    if status.success() == ends_well {
+        Ok(())
+    } else {
+        Err(format!("{args:?}: {status}").into())
     }
 }
 
@@ -190,9 +191,10 @@ fn open(path: &Path) -> Result<(), Box<dyn Error>> {
         "  {} MiB, {}: opened in {:.1} ms; bytes of memory for each page of the store: {:.1} at \
          most, {:.1} afterwards, and {:.2} by the store's own count",
         info.bytes >> 20,
-        match info.resumed {
-            true => "by the tables of the close",
-            false => "by its blocks",
+        if info.resumed {
+            "by the tables of the close"
+        } else {
+            "by its blocks"
         },
         took.as_secs_f64() * 1e3,
         peak as f64 / pages,

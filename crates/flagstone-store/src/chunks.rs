@@ -156,9 +156,10 @@ pub struct Chunks<P> {
 impl<P: Pages> Chunks<P> {
     /// Opens the chunks stored in `pages` as `cut` says.
     pub fn new(pages: P, cut: Cut) -> Chunks<P> {
-        let waiting_max = match pages.protocol().rewrites {
-            true => WAITING_MAX,
-            false => usize::MAX,
+        let waiting_max = if pages.protocol().rewrites {
+            WAITING_MAX
+        } else {
+            usize::MAX
         };
         Chunks {
             pages,
@@ -520,16 +521,13 @@ impl<P: Pages> Chunks<P> {
         self.begin()?;
         let nothing = [0; 512];
         self.write_tail(chunk, &nothing[..self.cut.tail], false)?;
-        match self.writes_early() {
-            true => {
-                self.trim_page(self.main_page(chunk)?)?;
-                self.waiting.remove(&chunk);
-                Ok(())
-            }
-            false => {
-                self.waiting.insert(chunk, Waiting::Gone);
-                Ok(())
-            }
+        if self.writes_early() {
+            self.trim_page(self.main_page(chunk)?)?;
+            self.waiting.remove(&chunk);
+            Ok(())
+        } else {
+            self.waiting.insert(chunk, Waiting::Gone);
+            Ok(())
         }
     }
 

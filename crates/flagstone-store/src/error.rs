@@ -150,12 +150,11 @@ impl From<TreeError> for StoreError {
 
 /// Advice for system errors that the medium did not cause.
 fn advice(error: &io::Error) -> &'static str {
-    match is_out_of_descriptors(error) {
-        true => {
-            ": an open store needs one file descriptor, sometimes two: raise the limit of open \
+    if is_out_of_descriptors(error) {
+        ": an open store needs one file descriptor, sometimes two: raise the limit of open \
              files (`ulimit -n`), or close stores"
-        }
-        false => "",
+    } else {
+        ""
     }
 }
 

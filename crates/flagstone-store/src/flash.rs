@@ -279,10 +279,7 @@ impl MediumFlash {
         state.spend(obsolete);
         let is_crowded = state.waiting.len() >= WAITING_MAX;
         drop(state);
-        match is_crowded {
-            true => self.write_out(),
-            false => Ok(()),
-        }
+        if is_crowded { self.write_out() } else { Ok(()) }
     }
 
     /// Enqueues the write of all waiting pages.
@@ -350,16 +347,18 @@ impl Flash for MediumFlash {
         let is_whole = data.len() >= DATA_BYTES;
         let kept = self.places.state().kept(place).map(Arc::clone);
         if let Some(page) = kept {
-            match is_whole {
-                true => data[..DATA_BYTES].copy_from_slice(&page[..DATA_BYTES]),
-                false => self.buffer.copy_from_slice(&page[..DATA_BYTES]),
+            if is_whole {
+                data[..DATA_BYTES].copy_from_slice(&page[..DATA_BYTES])
+            } else {
+                self.buffer.copy_from_slice(&page[..DATA_BYTES])
             }
             end[..trailer::SIZE].copy_from_slice(&page[DATA_BYTES..]);
         } else if generation != NEVER {
             let next = self.next_mark(at);
-            let into = match is_whole {
-                true => &mut data[..DATA_BYTES],
-                false => &mut self.buffer[..],
+            let into = if is_whole {
+                &mut data[..DATA_BYTES]
+            } else {
+                &mut self.buffer[..]
             };
             let behind = match next {
                 Some(_) => &mut end[..],
@@ -392,9 +391,10 @@ impl Flash for MediumFlash {
         }
         let end = &end[..trailer::SIZE];
         let in_block = self.geometry.page_in_block(at) as u16;
-        let bytes = match is_whole {
-            true => &data[..DATA_BYTES],
-            false => &self.buffer[..],
+        let bytes = if is_whole {
+            &data[..DATA_BYTES]
+        } else {
+            &self.buffer[..]
         };
         let generation = self.adopt(at, bytes, end, generation);
         match judge(bytes, end, at, generation, self.superblock.identity) {

@@ -274,9 +274,10 @@ fn play(store: &mut PageStore, round: u32, aborts: bool) -> Result<(), StoreErro
             None => store.trim(tx, Lpn(at))?,
         }
     }
-    match aborts {
-        true => store.abort(tx),
-        false => store.commit(tx),
+    if aborts {
+        store.abort(tx)
+    } else {
+        store.commit(tx)
     }
 }
 
@@ -295,9 +296,10 @@ fn contents(protocol: Kind, closed: bool) -> Vec<u8> {
     }
     let killed = medium.snapshot();
     store.close().expect("the medium does not fail");
-    match closed {
-        true => medium.to_vec(),
-        false => killed.to_vec(),
+    if closed {
+        medium.to_vec()
+    } else {
+        killed.to_vec()
     }
 }
 

@@ -139,9 +139,10 @@ impl PageStore {
     ) -> Result<PageStore, StoreError> {
         options.must_be_possible()?;
         let misreads = Misreads::default();
-        let medium = match options.salvage {
-            true => Box::new(Gaps::over(medium, misreads.clone())),
-            false => medium,
+        let medium = if options.salvage {
+            Box::new(Gaps::over(medium, misreads.clone()))
+        } else {
+            medium
         };
         let medium = encryption::dress(medium, options)?;
         let mut found = Superblock::find(medium.as_ref())?;
@@ -533,18 +534,20 @@ impl PageStore {
 
     pub(crate) fn may_write(&self) -> Result<(), StoreError> {
         self.is_well()?;
-        match self.read_only {
-            true => Err(StoreError::ReadOnly),
-            false => Ok(()),
+        if self.read_only {
+            Err(StoreError::ReadOnly)
+        } else {
+            Ok(())
         }
     }
 
     /// Translates an answer of the device after a request that may have written. If the medium had
     /// no room this is an error, whatever the device answered.
     fn translate<T>(&mut self, answer: Result<T, DeviceError>) -> Result<T, StoreError> {
-        match self.places.waits_for_room() {
-            true => Err(self.take_failure()),
-            false => answer.map_err(|error| self.error_of(error)),
+        if self.places.waits_for_room() {
+            Err(self.take_failure())
+        } else {
+            answer.map_err(|error| self.error_of(error))
         }
     }
 

@@ -121,13 +121,14 @@ impl SharedPages {
 
     /// An error if this process did not open the store.
     pub(crate) fn must_be_ours(&self) -> Result<(), StoreError> {
-        match self.is_ours() {
-            true => Ok(()),
-            false => Err(StoreError::Broken(
+        if self.is_ours() {
+            Ok(())
+        } else {
+            Err(StoreError::Broken(
                 "it is open in the process that this one was forked from: open it after the fork, \
                  and in one of the two"
                     .into(),
-            )),
+            ))
         }
     }
 
@@ -192,9 +193,10 @@ impl SharedPages {
         if !inner.0.core().is_ours() {
             return Ok(());
         }
-        let waited = match inner.0.core().has_panicked() {
-            true => Ok(()),
-            false => inner.0.wait_for_all(),
+        let waited = if inner.0.core().has_panicked() {
+            Ok(())
+        } else {
+            inner.0.wait_for_all()
         };
         let told = inner.0.lost().and(waited);
         let core = Arc::clone(inner.0.core());

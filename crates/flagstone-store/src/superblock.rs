@@ -302,9 +302,10 @@ impl Superblock {
                 (Some(get(page, superblock::CLOSED) == 1), life)
             }
         };
-        let identity = match version >= IDENTITY_VERSION {
-            true => get(page, superblock::IDENTITY),
-            false => 0,
+        let identity = if version >= IDENTITY_VERSION {
+            get(page, superblock::IDENTITY)
+        } else {
+            0
         };
         let Some(identity) = Identity::parse(identity) else {
             return Ok(None);
@@ -324,9 +325,10 @@ impl Superblock {
                 _ => get(page, superblock::RESTED) as u32,
             },
             identity,
-            left: match version >= IDENTITY_VERSION {
-                true => get(page, superblock::LEFT) as u32,
-                false => 0,
+            left: if version >= IDENTITY_VERSION {
+                get(page, superblock::LEFT) as u32
+            } else {
+                0
             },
             life,
         };

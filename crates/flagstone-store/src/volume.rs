@@ -102,11 +102,12 @@ fn what_else(pages: &mut impl Pages, first: &[u8]) -> Result<String, StoreError>
 /// # Errors
 /// The size is impossible.
 pub fn can_be_size(size: u64) -> Result<(), StoreError> {
-    match size > 0 && size.is_multiple_of(SECTOR_BYTES as u64) {
-        true => Ok(()),
-        false => Err(StoreError::Options(format!(
+    if size > 0 && size.is_multiple_of(SECTOR_BYTES as u64) {
+        Ok(())
+    } else {
+        Err(StoreError::Options(format!(
             "a disk cannot have {size} bytes: use a multiple of {SECTOR_BYTES} above 0"
-        ))),
+        )))
     }
 }
 
@@ -137,11 +138,12 @@ impl<P: Pages> Volume<P> {
             let mut page = vec![0; pages.page_bytes()];
             let bytes = pages.read(Version::Of(None), FIRST, &mut page)?;
             let first = &page[..bytes.unwrap_or(0)];
-            let what = match first.starts_with(MAGIC) {
-                true => "there is already a disk here: open it, or give another file; nothing was \
+            let what = if first.starts_with(MAGIC) {
+                "there is already a disk here: open it, or give another file; nothing was \
                          changed"
-                    .to_string(),
-                false => what_else(&mut pages, first)?,
+                    .to_string()
+            } else {
+                what_else(&mut pages, first)?
             };
             return Err(StoreError::NotAStore(what));
         }
@@ -187,12 +189,13 @@ impl<P: Pages> Volume<P> {
                 let page = cut.main_page(last / chunk);
                 page.is_some_and(|page| u64::from(page.0) < PAGES_MAX)
             });
-        match is_right {
-            true => Ok(Volume::new(pages, cut, size)),
-            false => Err(StoreError::Damaged(format!(
+        if is_right {
+            Ok(Volume::new(pages, cut, size))
+        } else {
+            Err(StoreError::Damaged(format!(
                 "the first page says that the disk has {size} bytes in chunks of {chunk}, which \
                  cannot be"
-            ))),
+            )))
         }
     }
 
@@ -274,9 +277,10 @@ impl<P: Pages> Volume<P> {
         for (chunk, offset, bytes) in self.chunks.cut().chunks(at, data.len()) {
             let (now, later) = rest.split_at(bytes);
             rest = later;
-            self.change(chunk, false, |chunks| match bytes == chunks.cut().chunk() {
-                true => chunks.write(chunk, now, true),
-                false => {
+            self.change(chunk, false, |chunks| {
+                if bytes == chunks.cut().chunk() {
+                    chunks.write(chunk, now, true)
+                } else {
                     let waiting = chunks.waiting_chunk(chunk)?;
                     waiting[offset..offset + bytes].copy_from_slice(now);
                     Ok(())
@@ -298,9 +302,10 @@ impl<P: Pages> Volume<P> {
                 continue;
             }
             let is_whole = bytes == self.chunk();
-            self.change(chunk, is_whole, |chunks| match is_whole {
-                true => chunks.remove(chunk),
-                false => {
+            self.change(chunk, is_whole, |chunks| {
+                if is_whole {
+                    chunks.remove(chunk)
+                } else {
                     chunks.waiting_chunk(chunk)?[offset..][..bytes].fill(0);
                     Ok(())
                 }
@@ -367,12 +372,13 @@ impl<P: Pages> Volume<P> {
 
     fn may(&self, at: u64, bytes: u64) -> Result<(), StoreError> {
         self.is_well()?;
-        match at.checked_add(bytes).is_some_and(|end| end <= self.size) {
-            true => Ok(()),
-            false => Err(StoreError::Options(format!(
+        if at.checked_add(bytes).is_some_and(|end| end <= self.size) {
+            Ok(())
+        } else {
+            Err(StoreError::Options(format!(
                 "{bytes} bytes at {at} lie beyond the disk, which has {}",
                 self.size
-            ))),
+            )))
         }
     }
 

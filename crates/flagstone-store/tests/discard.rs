@@ -23,9 +23,10 @@ impl Medium for Deaf {
     flagstone_store::forward_medium!(below: read_at write_at bytes reserve);
 
     fn sync(&self) -> io::Result<()> {
-        match self.is_deaf.load(Ordering::Relaxed) {
-            true => Ok(()),
-            false => self.below.sync(),
+        if self.is_deaf.load(Ordering::Relaxed) {
+            Ok(())
+        } else {
+            self.below.sync()
         }
     }
 

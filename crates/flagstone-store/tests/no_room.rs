@@ -82,9 +82,10 @@ fn one_transaction(
         let data = vec![dice.below(256) as u8; dice.below(PageStore::PAGE_BYTES as u64) as usize];
         let trims = dice.below(6) == 0;
         loop {
-            let done = match trims {
-                true => store.trim(tx, Lpn(at)),
-                false => store.write(tx, Lpn(at), &data),
+            let done = if trims {
+                store.trim(tx, Lpn(at))
+            } else {
+                store.write(tx, Lpn(at), &data)
             };
             match done {
                 Ok(()) => break,
@@ -92,9 +93,10 @@ fn one_transaction(
             }
             assert_eq!(pages_of(store, PAGES), *held, "what is committed");
         }
-        match trims {
-            true => _ = own.remove(&at),
-            false => _ = own.insert(at, data),
+        if trims {
+            _ = own.remove(&at)
+        } else {
+            _ = own.insert(at, data)
         }
         let mut page = vec![0; PageStore::PAGE_BYTES];
         let at = dice.below(PAGES.into()) as u32;

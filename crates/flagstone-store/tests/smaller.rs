@@ -101,9 +101,10 @@ fn disks_of_which_most_was_trimmed() {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("disk.flag");
             let mut disk = trimmed(&path, &options, keeps_last);
-            match is_idle {
-                true => while disk.pages_mut().idle(256).expect("no fault") > 0 {},
-                false => _ = disk.compact().expect("it is compacted"),
+            if is_idle {
+                while disk.pages_mut().idle(256).expect("no fault") > 0 {}
+            } else {
+                _ = disk.compact().expect("it is compacted")
             }
             let mut sector = [0; 512];
             for (at, held) in [

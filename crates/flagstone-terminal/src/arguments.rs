@@ -36,9 +36,12 @@ pub fn parsed<T: Parser>(line: impl IntoIterator<Item = OsString>) -> Result<T, 
 
 /// Makes `--fill -1` an invalid share instead of an option `-1`.
 fn with_negative_numbers(command: Command) -> Command {
-    let negative = |arg: Arg| match arg.is_positional() || !arg.get_action().takes_values() {
-        true => arg,
-        false => arg.allow_negative_numbers(true),
+    let negative = |arg: Arg| {
+        if arg.is_positional() || !arg.get_action().takes_values() {
+            arg
+        } else {
+            arg.allow_negative_numbers(true)
+        }
     };
     command
         .mut_args(negative)

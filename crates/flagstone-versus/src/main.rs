@@ -270,10 +270,7 @@ fn phase(args: &Args, name: &str, phase: &str) -> anyhow::Result<Figures> {
     let output = child.wait_with_output()?;
     let was_killed = limit::gone(pid);
     if !output.status.success() {
-        let why = match was_killed {
-            true => ": the system killed it for its memory",
-            false => "",
-        };
+        let why = if was_killed { ": the system killed it for its memory" } else { "" };
         bail!("{name}: the {phase} phase failed{why}");
     }
     Ok(serde_json::from_slice(&output.stdout)?)

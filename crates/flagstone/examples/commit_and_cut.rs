@@ -95,9 +95,10 @@ fn cut(kind: Kind, at: u64) -> Result<Outcome, DeviceError> {
     let mut device = Device::with_defaults(flash.take().into_chip(), kind)?;
     let found = balances(&mut device)?;
     let is_whole = found == after(acknowledged) || found == after(acknowledged + 1);
-    Ok(match is_whole {
-        true => Outcome::AllOrNothing,
-        false => Outcome::Torn(found),
+    Ok(if is_whole {
+        Outcome::AllOrNothing
+    } else {
+        Outcome::Torn(found)
     })
 }
 

@@ -71,9 +71,10 @@ impl Shadow {
 
     /// Writes the table and a root, after the pages that the table names (invariant 2).
     fn root(&self, ftl: &mut Ftl, now: Nanos) -> Result<Nanos, FtlError> {
-        let now = match self.hasty {
-            true => now,
-            false => ftl.sync(now, self.written)?,
+        let now = if self.hasty {
+            now
+        } else {
+            ftl.sync(now, self.written)?
         };
         ftl.checkpoint(now, self.last_tx.0.to_le_bytes().to_vec())
     }

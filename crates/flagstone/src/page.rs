@@ -356,10 +356,7 @@ mod tests {
                 let bytes: usize = wanted.values().map(|r| r.len() + record_head::SIZE).sum();
                 let fits = page_head::SIZE + bytes <= BYTES;
                 assert_eq!(page.put(slot, &record, BYTES).is_ok(), fits);
-                match fits {
-                    true => model = wanted,
-                    false => refused += 1,
-                }
+                if fits { model = wanted } else { refused += 1 }
             }
             page.set_lsn(step);
             let again = Page::parse(&image(&page)).unwrap();

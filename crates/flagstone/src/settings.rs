@@ -250,9 +250,10 @@ impl Settings {
         for (name, _) in &self.given {
             if !of.has(name) {
                 let names: Vec<&str> = of.settings().map(|setting| setting.name).collect();
-                let use_these = match names.is_empty() {
-                    true => "it has none".to_string(),
-                    false => format!("use {}", names.join(", ")),
+                let use_these = if names.is_empty() {
+                    "it has none".to_string()
+                } else {
+                    format!("use {}", names.join(", "))
                 };
                 let owner = of.name();
                 return Err(BadSetting(format!(

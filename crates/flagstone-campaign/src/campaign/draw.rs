@@ -112,9 +112,10 @@ impl Campaign {
             }
             _ => dice.random_range(1..NUMBERS),
         };
-        let age = match self.faults.destroys() || n % 8 == 7 {
-            true => 0,
-            false => dice.random_range(1..NUMBERS),
+        let age = if self.faults.destroys() || n % 8 == 7 {
+            0
+        } else {
+            dice.random_range(1..NUMBERS)
         };
         let Shape { clients, pages, .. } = Shape::of(shape, self.subject);
         BaseId {

@@ -145,9 +145,10 @@ impl Oracle {
         });
         let doubt = self.asked.iter().filter(|asked| !asked.is_certain(now));
         let doubt: Vec<String> = doubt.map(|asked| format!("#{}", asked.name)).collect();
-        let doubt = match doubt.is_empty() {
-            true => "nothing".into(),
-            false => doubt.join(", "),
+        let doubt = if doubt.is_empty() {
+            "nothing".into()
+        } else {
+            doubt.join(", ")
         };
         let wrong: Vec<String> = wrong.collect();
         Err(format!("{} (in doubt: {doubt})", wrong.join("; ")))

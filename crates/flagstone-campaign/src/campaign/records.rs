@@ -208,9 +208,10 @@ impl LiveTx {
         };
         self.last = Some(place);
         if action >= 82 || self.intent.writes == 0 {
-            return match habits.touches && action.is_multiple_of(4) {
-                true => Wish::Touch(place),
-                false => Wish::Read(place),
+            return if habits.touches && action.is_multiple_of(4) {
+                Wish::Touch(place)
+            } else {
+                Wish::Read(place)
             };
         }
         self.intent.writes -= 1;

@@ -201,9 +201,10 @@ impl<'a> Run<'a> {
         let plan = fault_plan(self.id, phase, &mut self.dice);
         let looks = self.around.is_some() && cut.is_some();
         let in_doubt = looks.then(|| self.known.oracle.clone());
-        let moments = match looks {
-            true => MOMENTS,
-            false => usize::from(self.enumerates),
+        let moments = if looks {
+            MOMENTS
+        } else {
+            usize::from(self.enumerates)
         };
         let cells = self.take_cells();
         let (stack, world) = (self.scene).open(cells, (cut, moments), plan, self.story);

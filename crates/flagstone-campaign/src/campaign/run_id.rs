@@ -287,12 +287,13 @@ fn device(
         (Some(named), Some(traits)) => {
             fields.0.next();
             let digest = format!("{:08x}", traits.digest());
-            match named == digest {
-                true => Ok(Some(Arc::clone(traits))),
-                false => Err(format!(
+            if named == digest {
+                Ok(Some(Arc::clone(traits)))
+            } else {
+                Err(format!(
                     "the run uses a device d{named}, but {} is d{digest}: use the original file",
                     traits.name
-                )),
+                ))
             }
         }
     }

@@ -315,9 +315,10 @@ impl Shape {
             device.victims = VictimPolicy::Greedy;
         }
         // Each collection for room is followed by one for wear, at the same instant.
-        let gaps = match several_at_once {
-            true => [Some(0), Some(1), Some(2)],
-            false => [Some(6), Some(2), None],
+        let gaps = if several_at_once {
+            [Some(0), Some(1), Some(2)]
+        } else {
+            [Some(6), Some(2), None]
         };
         device.static_wear_gap = gaps[dice.random_range(0..3)];
         let zone_blocks = [6, 6, 0, 5, 12][dice.random_range(0..5)];

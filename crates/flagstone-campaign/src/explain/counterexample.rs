@@ -162,10 +162,7 @@ impl Told<'_> {
             }
             if let Some(right) = numbers_after(right, "#").next() {
                 let is_known = has(right, "acknowledged");
-                why.push(match is_known {
-                    true => format!("The commit of #{right} was acknowledged, and what it wrote is not there: an acknowledged commit must be there after a restart."),
-                    false => format!("#{right} wrote what should be there: its commit was certain before."),
-                });
+                why.push(if is_known { format!("The commit of #{right} was acknowledged, and what it wrote is not there: an acknowledged commit must be there after a restart.") } else { format!("#{right} wrote what should be there: its commit was certain before.") });
             }
         }
         why.sort();

@@ -392,12 +392,13 @@ fn restart(
         .map(|place| {
             let right = place.words(right.get(&place.page).copied());
             let found = place.words(place.found);
-            match found.contains("write") {
-                true => format!("page {} is {found}, not {right}", place.page),
-                false => format!(
+            if found.contains("write") {
+                format!("page {} is {found}, not {right}", place.page)
+            } else {
+                format!(
                     "page {} is what {found} wrote, not what {right} wrote",
                     place.page
-                ),
+                )
             }
         })
         .collect();
@@ -555,12 +556,12 @@ fn try_falls(subject: &Subject, plot: Plot, published: bool) -> Result<Option<Fa
                 let Ok(ending) = restart(subject, form, played, None) else {
                     continue;
                 };
-                let shows = match published {
-                    true => ending.wrong.is_some() && holds(subject, plot, fall)?,
-                    false => match subject.is_atomic() {
-                        true => ending.is_cut_in_two && ending.wrong.is_none(),
-                        false => ending.wrong.is_some(),
-                    },
+                let shows = if published {
+                    ending.wrong.is_some() && holds(subject, plot, fall)?
+                } else if subject.is_atomic() {
+                    ending.is_cut_in_two && ending.wrong.is_none()
+                } else {
+                    ending.wrong.is_some()
                 };
                 if shows {
                     return Ok(Some(fall));

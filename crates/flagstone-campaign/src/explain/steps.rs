@@ -472,8 +472,8 @@ impl Making<'_> {
             let verdict = if counts { "counts" } else { "does not count" };
             let n = pages.len();
             let s = if n == 1 { "" } else { "s" };
-            let (text, more) = match is_told {
-                true => (
+            let (text, more) = if is_told {
+                (
                     format!(
                         "{row}: what {} wrote {verdict} ({n} page{s})",
                         self.names.name(who)
@@ -482,11 +482,12 @@ impl Making<'_> {
                         .iter()
                         .map(|text| self.names.in_text(text))
                         .collect(),
-                ),
-                false => (
+                )
+            } else {
+                (
                     format!("{row}: {n} page{s} of earlier transactions: {verdict}"),
                     Vec::new(),
-                ),
+                )
             };
             let name = is_told.then(|| self.names.name(who));
             let step = self.step(Lane::Restart, None, text);

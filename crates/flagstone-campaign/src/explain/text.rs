@@ -10,9 +10,10 @@ pub fn text(story: &Story) -> String {
         let _ = write!(out, "\n--- {} ---\n", pane.name);
         // The second run equals the first one until the cut, except for left-out steps.
         let all = index == 0 || story.panes.len() == 1;
-        let from = match all {
-            true => 0,
-            false => pane.steps.iter().position(is_cut).unwrap_or(0),
+        let from = if all {
+            0
+        } else {
+            pane.steps.iter().position(is_cut).unwrap_or(0)
         };
         for step in &pane.steps[from..] {
             tell(&mut out, step, story.shape.planes);

@@ -122,9 +122,10 @@ impl StoreBench {
             if made >= warm_up && of_store.0.is_empty() {
                 before = store.medium_stats();
             }
-            let end = match made < warm_up {
-                true => warm_up,
-                false => warm_up + self.commits,
+            let end = if made < warm_up {
+                warm_up
+            } else {
+                warm_up + self.commits
             };
             let turn = TURN.min(end - made);
             for _ in 0..turn {

@@ -138,12 +138,13 @@ pub(super) struct May<S> {
 impl<S> May<S> {
     /// Checks that a store marked as closed has counted every acknowledged commit.
     pub(super) fn counted(&self, info: &StoreInfo) -> Done<()> {
-        match info.closed == Some(true) && info.life.commits < self.commits {
-            true => Err(format!(
+        if info.closed == Some(true) && info.life.commits < self.commits {
+            Err(format!(
                 "it says that it was closed after {} commits, and {} were acknowledged",
                 info.life.commits, self.commits
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }
@@ -337,9 +338,10 @@ pub(super) fn carry_out<W: World>(id: &StoreRunId, on_chip: bool) -> StoreTally 
             medium: older::medium::<W>(id)?,
             chip: on_chip.then(OnChip::blank),
         };
-        let state = match id.filled {
-            true => W::fill(&mut run, &media)?,
-            false => W::State::default(),
+        let state = if id.filled {
+            W::fill(&mut run, &media)?
+        } else {
+            W::State::default()
         };
         run.go_on(Life::new(media, state, id.depth), steps, &mut dice)
     });

@@ -100,9 +100,10 @@ struct Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.both {
-            true => write!(f, "{:?} over both superblocks", self.damage),
-            false => write!(f, "{:?} over superblock {}", self.damage, self.copy),
+        if self.both {
+            write!(f, "{:?} over both superblocks", self.damage)
+        } else {
+            write!(f, "{:?} over superblock {}", self.damage, self.copy)
         }
     }
 }
@@ -308,9 +309,10 @@ impl Run<'_> {
             }
             self.tag += 1;
             let trims = self.dice.random_range(0..8) == 0;
-            let written = match trims {
-                true => store.trim(tx, Lpn(at)),
-                false => store.write(tx, Lpn(at), &bytes_of(self.tag)),
+            let written = if trims {
+                store.trim(tx, Lpn(at))
+            } else {
+                store.write(tx, Lpn(at), &bytes_of(self.tag))
             };
             match written {
                 Ok(()) => _ = writes.insert(at, (!trims).then_some(self.tag)),
@@ -344,9 +346,12 @@ impl Run<'_> {
         self.tally.damaged += 1;
         self.tally.grown += u64::from(has_grown);
         let repairs = self.dice.random_range(0..REPAIRS) == 0;
-        let looked = self.open(left, case).and_then(|()| match repairs {
-            true => self.repair(left, case),
-            false => Ok(()),
+        let looked = self.open(left, case).and_then(|()| {
+            if repairs {
+                self.repair(left, case)
+            } else {
+                Ok(())
+            }
         });
         if let Err(what) = looked {
             self.tally.violations += 1;

@@ -183,9 +183,10 @@ impl Verifier {
             }
         }
         let report = store.check()?;
-        Ok(match report.is_well() {
-            true => Ok(()),
-            false => Err(format!("the check says: {report:?}")),
+        Ok(if report.is_well() {
+            Ok(())
+        } else {
+            Err(format!("the check says: {report:?}"))
         })
     }
 }

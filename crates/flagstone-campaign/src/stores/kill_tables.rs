@@ -150,9 +150,10 @@ impl Rows {
         let read = store.read()?;
         let there = read.tables()?;
         let has = |name: &str| there.iter().any(|(other, _)| other == name);
-        let counted = match has(COUNTER.0) {
-            true => read.table(COUNTER.0)?.get(COUNTER.1)?,
-            false => None,
+        let counted = if has(COUNTER.0) {
+            read.table(COUNTER.0)?.get(COUNTER.1)?
+        } else {
+            None
         };
         let word = counted.and_then(|bytes| bytes.first_chunk().copied());
         let found = word.map_or(0, u64::from_le_bytes);

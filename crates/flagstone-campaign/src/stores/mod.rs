@@ -201,9 +201,10 @@ impl FromStr for StoreRunId {
             StoreSubject::Pages => true,
             StoreSubject::Tables => run.protocol == Kind::Seal && !run.grows,
         };
-        match run.to_string() == text && is_one && subject.has(run.lie) {
-            true => Ok(run),
-            false => Err(wrong()),
+        if run.to_string() == text && is_one && subject.has(run.lie) {
+            Ok(run)
+        } else {
+            Err(wrong())
         }
     }
 }
@@ -296,9 +297,12 @@ impl StoreCampaign {
             depth: self.depth.max(1),
             seed: self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) & (u64::MAX >> 16),
         });
-        let run = |id: &StoreRunId| match self.on_chip {
-            true => id.run_on_chip(),
-            false => id.run(),
+        let run = |id: &StoreRunId| {
+            if self.on_chip {
+                id.run_on_chip()
+            } else {
+                id.run()
+            }
         };
         let carry_out = |id: &StoreRunId| {
             let tally = run(id);

@@ -111,10 +111,10 @@ fn filled<W: World>(id: &StoreRunId) -> Done<Recorded> {
     let is_scrambled = dice.random_range(0..2) == 0;
     for (place, page) in bytes.chunks_mut(MEDIUM_PAGE_BYTES).enumerate() {
         let is_mark = page.starts_with(b"Mark");
-        match is_mark && is_scrambled {
-            true => dice.fill_bytes(page),
-            false if is_mark || place < 2 => page.fill(0),
-            false => {}
+        if is_mark && is_scrambled {
+            dice.fill_bytes(page);
+        } else if is_mark || place < 2 {
+            page.fill(0);
         }
     }
     Ok(Recorded::with(&bytes))
@@ -136,9 +136,10 @@ fn older<W: World>(id: &StoreRunId, shape: u64, dice: &mut Pcg64Mcg) -> Done<Vec
         chip: None,
     };
     let wrong = |what| format!("in the older store: {what}");
-    let state = match id.filled {
-        true => W::fill(&mut run, &media).map_err(wrong)?,
-        false => W::State::default(),
+    let state = if id.filled {
+        W::fill(&mut run, &media).map_err(wrong)?
+    } else {
+        W::State::default()
     };
     // It lives longer than the run's store, so that there are old contents wherever that store
     // grows to.

@@ -326,9 +326,10 @@ impl Moment {
                 Change::Erase(block) => {
                     let (era, landed) = eras.get_mut(&block).expect("all have one");
                     *era += 1;
-                    match *era <= *landed {
-                        true => Left::All,
-                        false => Left::Nothing,
+                    if *era <= *landed {
+                        Left::All
+                    } else {
+                        Left::Nothing
                     }
                 }
                 Change::Program(at) => {

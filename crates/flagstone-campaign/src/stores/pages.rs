@@ -190,9 +190,10 @@ impl Run<Pages> {
             let lying = Lying::new(media.medium.clone(), self.id.lie, pages_per_block);
             let end = self.world.tight.map(|tight| tight.end(pages_per_block));
             let lying = lying.ending_at(end);
-            match refuses {
-                true => lying.refusing(self.id.seed),
-                false => lying,
+            if refuses {
+                lying.refusing(self.id.seed)
+            } else {
+                lying
             }
         };
         match &media.chip {
@@ -218,9 +219,10 @@ impl Run<Pages> {
             return Ok(());
         }
         let report = store.check().map_err(failed("check"))?;
-        match report.is_well() {
-            true => Ok(()),
-            false => Err(format!("it says that it was closed, and {report:?}")),
+        if report.is_well() {
+            Ok(())
+        } else {
+            Err(format!("it says that it was closed, and {report:?}"))
         }
     }
 
@@ -245,9 +247,10 @@ impl Run<Pages> {
             let at = self.world.pages.draw(dice);
             self.tag += 1;
             let (tag, trims) = (self.tag, dice.random_range(0..8) == 0);
-            let written = match trims {
-                true => store.trim(live.tx, Lpn(at)),
-                false => store.write(live.tx, Lpn(at), &bytes_of(tag)),
+            let written = if trims {
+                store.trim(live.tx, Lpn(at))
+            } else {
+                store.write(live.tx, Lpn(at), &bytes_of(tag))
             };
             match written {
                 Ok(()) => {
@@ -410,9 +413,10 @@ impl World for Pages {
         if id.grows {
             pages.grow(id.seed);
         }
-        let rarely = match id.wide {
-            true => Wide::draw(id.seed, &mut pages),
-            false => 1,
+        let rarely = if id.wide {
+            Wide::draw(id.seed, &mut pages)
+        } else {
+            1
         };
         pages.be_tight();
         (pages, [1, 2, 5][dice.random_range(0..3)] * rarely)

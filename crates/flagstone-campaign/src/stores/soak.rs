@@ -226,15 +226,12 @@ impl Soak {
         if let Some(status) = worker.try_wait()? {
             report.wrong = Some(format!("a worker ended by itself with {status}"));
         }
-        match stops {
-            true => {
-                is_enough.store(1, Ordering::Relaxed);
-                report.stops += 1;
-            }
-            false => {
-                worker.kill()?;
-                report.kills += 1;
-            }
+        if stops {
+            is_enough.store(1, Ordering::Relaxed);
+            report.stops += 1;
+        } else {
+            worker.kill()?;
+            report.kills += 1;
         }
         let status = worker.wait()?;
         listener.join().expect("it does not panic");
@@ -253,9 +250,10 @@ impl Soak {
             let Some(bytes) = memory_of(&worker.id().to_string(), "VmRSS:") else {
                 return;
             };
-            match start.elapsed() < life / 4 {
-                true => early = early.max(bytes),
-                false => late = late.max(bytes),
+            if start.elapsed() < life / 4 {
+                early = early.max(bytes)
+            } else {
+                late = late.max(bytes)
             }
         }
         if life >= SHORT && early > 0 && late > 0 {

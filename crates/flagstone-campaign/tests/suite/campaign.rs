@@ -250,9 +250,10 @@ fn rules_of_seal_that_are_left_out_are_found() {
     ];
     for (mistake, name) in Mistake::ALL {
         if !slow.contains(&mistake) {
-            let kind = match mistake.is_of_bounds() {
-                true => Kind::SealR,
-                false => Kind::Seal,
+            let kind = if mistake.is_of_bounds() {
+                Kind::SealR
+            } else {
+                Kind::Seal
             };
             finds(
                 name,

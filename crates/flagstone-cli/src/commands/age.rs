@@ -108,9 +108,10 @@ fn table(records: &[LifeRecord]) {
                 "{:.1} %",
                 100.0 * erases as f64 / record.erases.max(1) as f64
             ),
-            match record.scrubs {
-                true => format!("{} of {}", record.corrected_most, record.ecc_bits),
-                false => String::new(),
+            if record.scrubs {
+                format!("{} of {}", record.corrected_most, record.ecc_bits)
+            } else {
+                String::new()
             },
             record.cuts.to_string(),
             stopped.map_or(String::new(), |(hour, why)| {

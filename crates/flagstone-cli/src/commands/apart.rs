@@ -71,9 +71,10 @@ impl Program {
     /// The error if the program is missing. Says how to build it.
     fn missing(&self, this: &Path) -> Failure {
         let parent = this.parent();
-        let release = match parent.is_some_and(|folder| folder.ends_with("release")) {
-            true => "--release ",
-            false => "",
+        let release = if parent.is_some_and(|folder| folder.ends_with("release")) {
+            "--release "
+        } else {
+            ""
         };
         Failure::Failed(format!(
             "the program {} is missing; it contains {} and is built separately",

@@ -221,13 +221,14 @@ fn only_landings(subjects: &[Subject], faults: Faults) -> Result<(), Failure> {
              `exhaustive`"
         )));
     }
-    match faults.bits_beyond || faults.silent {
-        true => Err(Failure::Usage(
+    if faults.bits_beyond || faults.silent {
+        Err(Failure::Usage(
             "--cuts landings needs restarts, which runs with lost pages do not have: remove \
              bit-errors-beyond-ecc and silent from --faults"
                 .into(),
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 

@@ -178,7 +178,11 @@ fn definitions() -> String {
     lines.push("\nColumns for databases (--stack) that differ:".into());
     let of_protocols = lines.clone();
     let of_stacks = table::definitions(stacks::COLUMNS);
-    lines.extend(of_stacks.into_iter().filter(|it| !of_protocols.contains(it)));
+    lines.extend(
+        of_stacks
+            .into_iter()
+            .filter(|it| !of_protocols.contains(it)),
+    );
     lines.push(
         "\nTimes are virtual. Columns that do not fit are left out; --wide shows all.".into(),
     );

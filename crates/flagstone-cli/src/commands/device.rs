@@ -87,9 +87,12 @@ fn fill(args: &Fill) -> Result<(), Failure> {
         isolation: None,
         terms: Terms::on_filled(args.fill, args.seed),
     };
-    let refused = |error: flagstone_lab::replay::ReplayError| match error.is_refusal() {
-        true => Failure::Usage(error.to_string()),
-        false => error.into(),
+    let refused = |error: flagstone_lab::replay::ReplayError| {
+        if error.is_refusal() {
+            Failure::Usage(error.to_string())
+        } else {
+            error.into()
+        }
     };
     if args.as_published && !setup.kind.info().as_published {
         return Err(Failure::Usage(format!(

@@ -133,9 +133,10 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
             "--memory and --set memory are the same setting: give one of them".into(),
         ));
     }
-    let protocol = match args.store == "sim" {
-        true => Some(protocol_of(args.protocol.as_deref().unwrap_or("plain"))?),
-        false => None,
+    let protocol = if args.store == "sim" {
+        Some(protocol_of(args.protocol.as_deref().unwrap_or("plain"))?)
+    } else {
+        None
     };
     check_settings(&set, kind, protocol)?;
     let mut settings = set.of(kind.info());

@@ -48,13 +48,13 @@ fn write_pages(
 /// Escapes text for roff: no line begins with a control character, and hyphens can be copied.
 fn roff(text: &str) -> String {
     let escaped = text.replace('\\', "\\e").replace('-', "\\-");
-    let lines = escaped
-        .trim_end()
-        .lines()
-        .map(|line| match line.starts_with(['.', '\'']) {
-            true => format!("\\&{line}"),
-            false => line.to_string(),
-        });
+    let lines = escaped.trim_end().lines().map(|line| {
+        if line.starts_with(['.', '\'']) {
+            format!("\\&{line}")
+        } else {
+            line.to_string()
+        }
+    });
     lines.collect::<Vec<_>>().join("\n")
 }
 

@@ -261,9 +261,10 @@ fn info(of: &Of) -> Result<ExitCode, Failure> {
         known(info.oob_free),
         known(info.ecc_strength),
         known(info.ecc_step_bytes),
-        match bad.is_empty() {
-            true => "none".into(),
-            false => format!("{bad:?}"),
+        if bad.is_empty() {
+            "none".into()
+        } else {
+            format!("{bad:?}")
         }
     ));
     Ok(ExitCode::SUCCESS)
@@ -288,14 +289,15 @@ fn create(args: &Create) -> Result<ExitCode, Failure> {
     let failed = failed?;
     let (blocks, bad) = (mtd.info().blocks, mtd.info().bad.len());
     let marked: Vec<u32> = failed.iter().map(|block| block.0).collect();
-    say(&match of.json {
-        true => json!({"blocks": blocks, "bad": bad, "marked": marked}).to_string(),
-        false => format!(
+    say(&if of.json {
+        json!({"blocks": blocks, "bad": bad, "marked": marked}).to_string()
+    } else {
+        format!(
             "{}: erased {} of {blocks} blocks; {bad} are bad, {} of them marked now",
             of.device.display(),
             blocks - bad as u32,
             marked.len()
-        ),
+        )
     });
     Ok(ExitCode::SUCCESS)
 }
@@ -385,12 +387,13 @@ fn wear(args: &Wear) -> Result<ExitCode, Failure> {
         let share = wear.used(rated) * 100.0;
         format!(": {share:.1} % of {rated} per block")
     });
-    let lasts = left
-        .zip(args.days)
-        .map(|(left, days)| match left.is_finite() {
-            true => format!("\n{left:.0} more days, at the rate of the last {days} days"),
-            false => "\nnothing was erased yet".into(),
-        });
+    let lasts = left.zip(args.days).map(|(left, days)| {
+        if left.is_finite() {
+            format!("\n{left:.0} more days, at the rate of the last {days} days")
+        } else {
+            "\nnothing was erased yet".into()
+        }
+    });
     say(&format!(
         "{} blocks in service, {} out of service; {} more may fail with the current data\n\
          {} erases{}; per block {least} to {most}, median {median}{}\n\
@@ -413,9 +416,10 @@ fn wear(args: &Wear) -> Result<ExitCode, Failure> {
 fn load(args: &Load) -> Result<ExitCode, Failure> {
     let mut opened = args.on.open()?;
     let witness = args.history.witness(&opened.device, args.roll_back_every)?;
-    let bar = match args.acknowledge {
-        true => indicatif::ProgressBar::hidden(),
-        false => progress_bar(args.commits, "committing"),
+    let bar = if args.acknowledge {
+        indicatif::ProgressBar::hidden()
+    } else {
+        progress_bar(args.commits, "committing")
     };
     let begun = Instant::now();
     let loaded = witness.load(&mut opened.device, args.commits, &mut |n| {
@@ -433,8 +437,8 @@ fn load(args: &Load) -> Result<ExitCode, Failure> {
     };
     let stats = opened.notes.stats();
     let rate = args.commits as f64 / seconds;
-    say(&match args.on.of.json {
-        true => json!({
+    say(&if args.on.of.json {
+        json!({
             "commits": args.commits,
             "last": last,
             "seconds": seconds,
@@ -447,11 +451,12 @@ fn load(args: &Load) -> Result<ExitCode, Failure> {
             "corrected_bits": stats.corrected,
             "uncorrectable_reads": stats.uncorrectable,
         })
-        .to_string(),
-        false => format!(
+        .to_string()
+    } else {
+        format!(
             "{} commits, the last is {last}: {rate:.0} a second; {} programs, {} erases",
             args.commits, stats.programs, stats.erases
-        ),
+        )
     });
     Ok(ExitCode::SUCCESS)
 }

@@ -73,9 +73,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let selection = catalogue.select(names).map_err(Failure::Usage)?;
     if args.list {
-        let names = match all {
-            true => catalogue.names(),
-            false => selection.names(),
+        let names = if all {
+            catalogue.names()
+        } else {
+            selection.names()
         };
         names.iter().for_each(|name| say(name));
         return Ok(ExitCode::SUCCESS);
@@ -136,9 +137,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// The output file for verdicts, and the verdicts in it.
 fn record_in(path: &Path, inputs: &[&Path]) -> Result<(Output, Recorded), Failure> {
-    let recorded = match path.exists() {
-        true => runs::read(path, Recorded::parse)?,
-        false => Recorded::default(),
+    let recorded = if path.exists() {
+        runs::read(path, Recorded::parse)?
+    } else {
+        Recorded::default()
     };
     Ok((Output::new(path, inputs)?, recorded))
 }

@@ -111,9 +111,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             known.join(", ")
         ))
     })?;
-    let open = match args.setting.is_empty() {
-        true => open,
-        false => open.only(&args.setting).map_err(Failure::Usage)?,
+    let open = if args.setting.is_empty() {
+        open
+    } else {
+        open.only(&args.setting).map_err(Failure::Usage)?
     };
     if args.list {
         list(&open);
@@ -134,9 +135,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let mut tried: Vec<Tried> = Vec::new();
     let try_all = |points: &[Point], tried: &mut Vec<Tried>| {
-        let run = |trier: &Trier<'_>, point: &Point| match args.kept {
-            true => trier.kept(point, &args.out),
-            false => Some(trier.run(point, threads, &args.out, &watch)),
+        let run = |trier: &Trier<'_>, point: &Point| {
+            if args.kept {
+                trier.kept(point, &args.out)
+            } else {
+                Some(trier.run(point, threads, &args.out, &watch))
+            }
         };
         for point in points {
             let made = match tried.first().filter(|_| args.failing) {

@@ -72,9 +72,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let map = map_of(args, &sweep)?;
     if args.list {
         for task in &sweep.tasks {
-            match args.json {
-                true => say(&task.json()),
-                false => say(&format!("{}  {}", task.hash, task.place())),
+            if args.json {
+                say(&task.json())
+            } else {
+                say(&format!("{}  {}", task.hash, task.place()))
             }
         }
         return Ok(ExitCode::SUCCESS);
@@ -212,9 +213,12 @@ struct Drawing<'a> {
 }
 
 fn figure(value: Option<f64>) -> String {
-    value.map_or("-".into(), |value| match value.abs() >= 100.0 {
-        true => format!("{value:.0}"),
-        false => format!("{value:.3}"),
+    value.map_or("-".into(), |value| {
+        if value.abs() >= 100.0 {
+            format!("{value:.0}")
+        } else {
+            format!("{value:.3}")
+        }
     })
 }
 
@@ -248,9 +252,10 @@ fn legend(sweep: &Sweep, spec: &MapSpec, map: &Map) -> String {
              to {places} places per cell)"
         ),
     };
-    let ties = match sweep.axes.iter().any(|axis| axis.key == "seed") {
-        true => "ranges over the seeds that overlap".to_string(),
-        false => format!("within {:.0} % of the first", spec.margin * 100.0),
+    let ties = if sweep.axes.iter().any(|axis| axis.key == "seed") {
+        "ranges over the seeds that overlap".to_string()
+    } else {
+        format!("within {:.0} % of the first", spec.margin * 100.0)
     };
     format!(
         "{cell}. A tie: {ties}. A protocol without atomic transactions, without commits, or that \

@@ -261,14 +261,15 @@ fn import(from: Import) -> Result<(), Failure> {
         Import::Other(words) => {
             let name = words.first().map_or("", String::as_str);
             let preset = PRESETS.iter().any(|preset| preset.name == name);
-            Err(Failure::Usage(match preset {
-                true => format!("`{name}` is a preset: use `trace import csv --preset {name} …`"),
-                false => format!(
+            Err(Failure::Usage(if preset {
+                format!("`{name}` is a preset: use `trace import csv --preset {name} …`")
+            } else {
+                format!(
                     "there is no trace format `{name}`: use waldump, blkparse, fio, or csv with \
                      --columns (trace import csv --columns time:us,op,offset:sectors,bytes,volume) \
                      or with --preset {}",
                     PRESETS.map(|preset| preset.name).join(", ")
-                ),
+                )
             }))
         }
         Import::Csv(args) => import_table(&args),
@@ -356,9 +357,10 @@ fn import_with(
         EventSink<'_>,
     ) -> Result<(Trace, Vec<String>), ImportError>,
 ) -> Result<(), Failure> {
-    let name = match files.file == Path::new("-") {
-        true => "standard input".to_string(),
-        false => files.file.display().to_string(),
+    let name = if files.file == Path::new("-") {
+        "standard input".to_string()
+    } else {
+        files.file.display().to_string()
     };
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         Failure::Failed(format!("{name}{what}: {error}"))

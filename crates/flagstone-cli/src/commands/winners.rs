@@ -111,13 +111,14 @@ pub(crate) fn verdict(names: &[String], points: &[&[String]]) -> String {
         _ => format!("{name} at {wins} (alone at {alone})"),
     });
     let each: Vec<String> = each.collect();
-    match each.is_empty() {
-        true => "No protocol is first at any point.".into(),
-        false => format!(
+    if each.is_empty() {
+        "No protocol is first at any point.".into()
+    } else {
+        format!(
             "First or tied, of {} points: {}.",
             points.len(),
             each.join(", ")
-        ),
+        )
     }
 }
 

@@ -20,14 +20,13 @@ fn used(place: &Place, name: &str, closed: bool) -> String {
             .unwrap();
         store.commit(tx).unwrap();
     }
-    match closed {
-        true => store.close().unwrap(),
+    if closed {
+        store.close().unwrap();
+    } else {
         // Restore the file as a killed process leaves it.
-        false => {
-            let copy = fs::read(&path).unwrap();
-            drop(store);
-            fs::write(&path, copy).unwrap();
-        }
+        let copy = fs::read(&path).unwrap();
+        drop(store);
+        fs::write(&path, copy).unwrap();
     }
     path
 }

@@ -400,9 +400,10 @@ impl Manager for FlagEx {
         for page in known.pages {
             // An earlier commit in this page may be durable later: flags and logs differ in order.
             let ready = self.not_before.entry(page).or_default();
-            *ready = match self.mistake.is(Mistake::NewestCommit) {
-                true => done,
-                false => done.max(*ready),
+            *ready = if self.mistake.is(Mistake::NewestCommit) {
+                done
+            } else {
+                done.max(*ready)
             };
             let Some(frame) = memory.pool.peek_mut(page) else {
                 continue;

@@ -43,9 +43,10 @@ fn run(target: fn(&[u8]) -> bool, valid: &[Vec<u8>], rounds: u32) {
                 0 => (0..dice.below(80)).map(|_| dice.next() as u8).collect(),
                 _ => mutate(&mut dice, valid),
             };
-            match target(&bytes) {
-                true => taken += 1,
-                false => refused += 1,
+            if target(&bytes) {
+                taken += 1
+            } else {
+                refused += 1
             }
         }
     }

@@ -399,9 +399,10 @@ impl<A: Above> Tree<A> {
         let done = if !differs {
             Ok(now)
         } else if few || entries.len() > 2 * shape.leaf_order {
-            let (found, now) = match on_path {
-                true => (leaf, now),
-                false => self.descend(now, key)?,
+            let (found, now) = if on_path {
+                (leaf, now)
+            } else {
+                self.descend(now, key)?
             };
             if found == leaf {
                 self.balance_leaf(now, &entries)

@@ -84,9 +84,10 @@ fn a_list_without_an_end_is_an_error_for_every_hash_index() {
             let mut reads = 0;
             let ask = move |_: &mut MemStore, _, call| {
                 reads += u32::from(call == Call::Read);
-                match reads > 2_000_000 {
-                    true => Err(BackingError::Io("too many reads".into())),
-                    false => Ok(()),
+                if reads > 2_000_000 {
+                    Err(BackingError::Io("too many reads".into()))
+                } else {
+                    Ok(())
                 }
             };
             let store = Box::new(Asking { store, ask });

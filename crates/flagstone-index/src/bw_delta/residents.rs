@@ -395,9 +395,10 @@ impl BwDelta {
         self.counts.evictions += 1;
         let dirty = self.nodes[slot as usize].is_dirty();
         let evicted = &mut self.accesses.evicted_for_reads;
-        match dirty {
-            true => evicted.dirty += 1,
-            false => evicted.clean += 1,
+        if dirty {
+            evicted.dirty += 1
+        } else {
+            evicted.clean += 1
         }
         let node = &mut self.nodes[slot as usize];
         let may_wait = node.level == 0 && !node.rebased && !node.structural;

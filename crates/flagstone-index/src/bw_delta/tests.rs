@@ -180,9 +180,10 @@ fn leaves_are_mended_late_and_inner_nodes_at_once() {
     let (keys, least, most) = (400, index.node_min, index.node_max);
     let mut small_leaves = 0;
     for key in (0..keys).chain(keys..2 * keys) {
-        now = match key < keys {
-            true => index.insert(now, key, 1).expect("room"),
-            false => index.delete(now, key - keys).expect("a good store"),
+        now = if key < keys {
+            index.insert(now, key, 1).expect("room")
+        } else {
+            index.delete(now, key - keys).expect("a good store")
         };
         for node in &index.nodes {
             let live = index.map[node.number as usize].at != NONE && !node.records.is_empty();

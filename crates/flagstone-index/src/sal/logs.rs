@@ -231,9 +231,9 @@ impl Logs {
     fn top(&self, block: usize, region: &dyn Fn(u32) -> bool) -> u32 {
         let first = block * BLOCK;
         let counts = self.counts[first..].iter().take(BLOCK).enumerate();
-        counts.fold(0, |top, (i, &count)| match count > top {
-            true if region((first + i) as u32) => count,
-            _ => top,
+        counts.fold(0, |top, (i, &count)| {
+            let is_it = count > top && region((first + i) as u32);
+            if is_it { count } else { top }
         })
     }
 

@@ -36,9 +36,10 @@ fn play(settings: &Settings, seed: u64, turns: &[(u64, u64, u64)]) -> Box<dyn In
     for &(operations, keys, searches) in turns {
         for i in 0..operations {
             let (key, value) = (dice.below(keys), dice.below(1 << 40));
-            let done = match dice.below(100) < searches {
-                true => both.get(key),
-                false => both.insert(key, value),
+            let done = if dice.below(100) < searches {
+                both.get(key)
+            } else {
+                both.insert(key, value)
             };
             done.unwrap_or_else(|what| panic!("operation {i}: {what}"));
             if i % 997 == 0 {

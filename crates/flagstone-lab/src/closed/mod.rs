@@ -249,11 +249,11 @@ impl Closed {
             error,
         };
         // A device that was only filled has had time to erase the remaining blocks.
-        let start = match self.terms.overwrite {
-            true => host.recovered_at(),
-            false => host
-                .erase_ahead(host.recovered_at())
-                .map_err(|error| self.not_open(error))?,
+        let start = if self.terms.overwrite {
+            host.recovered_at()
+        } else {
+            host.erase_ahead(host.recovered_at())
+                .map_err(|error| self.not_open(error))?
         };
         let mut driver = Driver::new(self.terms.plan(), Admission::Free, host, source, start);
         if let Some(transactions) = self.transactions(None) {

@@ -53,18 +53,12 @@ impl Admission {
 
     /// The instant at which work that is due at `due` is done.
     pub(super) fn not_before(&self, now: Nanos, due: Nanos) -> Nanos {
-        match self.is_ahead() {
-            true => due,
-            false => due.max(now),
-        }
+        if self.is_ahead() { due } else { due.max(now) }
     }
 
     /// Memory is sampled after this many transactions, and at the end of a span.
     pub(super) fn memory_every(&self) -> u64 {
-        match self.is_ahead() {
-            true => 64,
-            false => 256,
-        }
+        if self.is_ahead() { 64 } else { 256 }
     }
 
     /// The earliest instant at which `next` may begin beside `live` live transactions, if it may.

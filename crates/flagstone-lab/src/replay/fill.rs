@@ -117,10 +117,11 @@ impl Fill {
     pub fn filling(&self) -> u64 {
         let geometry = &self.device.geometry;
         let filled = f64::from(self.capacity().unwrap_or(0)) * self.share.clamp(0.0, 1.0);
-        let overwritten = match self.overwrite {
+        let overwritten = if self.overwrite {
             // The remaining pages, until few blocks are free; then half of the filled pages.
-            true => (geometry.pages() as f64 * 0.97 - filled).max(0.0) + filled / 2.0,
-            false => 0.0,
+            (geometry.pages() as f64 * 0.97 - filled).max(0.0) + filled / 2.0
+        } else {
+            0.0
         };
         filled as u64 * effort::FILLED + overwritten as u64 * effort::OVERWRITTEN
     }

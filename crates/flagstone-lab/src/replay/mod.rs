@@ -298,11 +298,12 @@ impl Setup {
             .fill_for_reads(&mut device, filled, script)
             .map_err(|source| self.failed(source))?;
         // A device that was only filled has had time to erase the remaining blocks.
-        let start = match self.terms.overwrite {
-            true => filled,
-            false => device
+        let start = if self.terms.overwrite {
+            filled
+        } else {
+            device
                 .erase_ahead(filled)
-                .map_err(|source| self.failed(source))?,
+                .map_err(|source| self.failed(source))?
         };
         device.reset_stats();
         effort::left(script.effort());

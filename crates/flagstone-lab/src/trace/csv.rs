@@ -84,9 +84,10 @@ pub fn import(
         if line.text.is_empty() {
             continue;
         }
-        let fields = match line.text.contains('"') {
-            false => line.text.split(',').map(str::to_string).collect(),
-            true => split(line.text, Delimiter::Char(',')),
+        let fields = if line.text.contains('"') {
+            split(line.text, Delimiter::Char(','))
+        } else {
+            line.text.split(',').map(str::to_string).collect()
         };
         let [time, transaction, op, page, relation] = &fields[..] else {
             return Err(line.wrong(format!("expected 5 columns, found {}", fields.len())));
@@ -97,9 +98,10 @@ pub fn import(
             time_ns: line.read(time, "time in ns", time.parse().ok())?,
             transaction: line.read(transaction, "transaction", id(transaction))?,
             op,
-            page: match op.ends() {
-                true => 0,
-                false => line.read(page, "page", id(page))?,
+            page: if op.ends() {
+                0
+            } else {
+                line.read(page, "page", id(page))?
             },
         };
         checker

@@ -117,17 +117,20 @@ impl Place {
                 let store = FileStore::open(path, options);
                 let store = store.map_err(|error| error.to_string())?;
                 let blank = is_blank(path);
-                match blank.map_err(|error| format!("{}: {error}", path.display()))? {
-                    true => Ok(Box::new(store)),
-                    false if path.is_file() => Err(format!(
+                let blank = blank.map_err(|error| format!("{}: {error}", path.display()))?;
+                if blank {
+                    Ok(Box::new(store))
+                } else if path.is_file() {
+                    Err(format!(
                         "{} is not empty: remove it, or give another path",
                         path.display()
-                    )),
-                    false => Err(format!(
+                    ))
+                } else {
+                    Err(format!(
                         "{} is not empty: if its data can be lost, clear its first and last MiB \
                          with dd or blkdiscard",
                         path.display()
-                    )),
+                    ))
                 }
             }
             Place::Sim {

@@ -230,9 +230,10 @@ impl Catalogue {
         let mut formulas = figures
             .map(|cell| matches!(cell.run, Run::Formula(_)))
             .peekable();
-        match formulas.peek().is_some() && formulas.all(|formula| formula) {
-            true => Basis::Formula,
-            false => Basis::Measured,
+        if formulas.peek().is_some() && formulas.all(|formula| formula) {
+            Basis::Formula
+        } else {
+            Basis::Measured
         }
     }
 

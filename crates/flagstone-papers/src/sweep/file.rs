@@ -195,11 +195,11 @@ impl Axis {
             // Each integer gets an equal part of a sample.
             (false, true) => return Value::Integer((from + (to - from) * share).round() as i64),
         };
-        match self.whole {
-            true => Value::Integer(value.round() as i64),
-            // Enough digits for any setting, but still readable.
-            false => Value::Float(format!("{value:.6e}").parse().expect("a number")),
+        if self.whole {
+            return Value::Integer(value.round() as i64);
         }
+        // Enough digits for any setting, but still readable.
+        Value::Float(format!("{value:.6e}").parse().expect("a number"))
     }
 
     /// The value for a coordinate of a sample.

@@ -97,9 +97,10 @@ impl Kept {
         if kept.sha256 != kept.checksum() || kept.bytes() != bytes {
             return Err(KeptError::Changed);
         }
-        match kept.task == run.hash() && kept.settings == run.settings() {
-            true => Ok(kept),
-            false => Err(KeptError::Foreign(kept.task)),
+        if kept.task == run.hash() && kept.settings == run.settings() {
+            Ok(kept)
+        } else {
+            Err(KeptError::Foreign(kept.task))
         }
     }
 

@@ -265,9 +265,10 @@ impl Axis {
     fn bound(&self, nth: u32, parts: u32) -> f64 {
         let (from, to) = (self.from.unwrap_or(0.0), self.to.unwrap_or(0.0));
         let share = f64::from(nth) / f64::from(parts);
-        match self.log {
-            true => from * (to / from).powf(share),
-            false => from + (to - from) * share,
+        if self.log {
+            from * (to / from).powf(share)
+        } else {
+            from + (to - from) * share
         }
     }
 

@@ -75,12 +75,13 @@ impl Task {
     pub fn from_json(text: &str) -> Result<Task, TaskError> {
         let written: Written = serde_json::from_str(text)?;
         let task = Task::new(written.settings, written.at)?;
-        match task.hash == written.hash {
-            true => Ok(task),
-            false => Err(TaskError::Foreign {
+        if task.hash == written.hash {
+            Ok(task)
+        } else {
+            Err(TaskError::Foreign {
                 named: written.hash,
                 own: task.hash,
-            }),
+            })
         }
     }
 

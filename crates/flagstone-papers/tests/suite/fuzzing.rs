@@ -52,9 +52,10 @@ fn outcomes(target: fn(&[u8]) -> bool, valid: &[Vec<u8>], hints: &[u8], rounds: 
                     _ => bytes.extend_from_within(at..end),
                 }
             }
-            match target(&bytes) {
-                true => taken += 1,
-                false => refused += 1,
+            if target(&bytes) {
+                taken += 1
+            } else {
+                refused += 1
             }
         }
     }

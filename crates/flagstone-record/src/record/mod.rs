@@ -336,12 +336,13 @@ fn warn_of_strangers(trace: &Trace, counts: &Counts, reads: bool, observer: &dyn
         TransactionKind::Payment,
         TransactionKind::Delivery,
     ];
-    let (ours, which) = match reads {
-        true => (counts.total().committed, ""),
-        false => (
+    let (ours, which) = if reads {
+        (counts.total().committed, "")
+    } else {
+        (
             writers.iter().map(|kind| counts.of(*kind).committed).sum(),
             " that write",
-        ),
+        )
     };
     if commits > ours {
         observer.advice(&format!(

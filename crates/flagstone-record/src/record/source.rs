@@ -37,9 +37,10 @@ impl Source {
     /// Finds the source and checks its requirements before the run, which may take an hour.
     pub(super) fn find(server: &Server, options: &Options) -> Result<Self, RecordError> {
         let data = options.pgdata.as_deref();
-        Ok(match options.reads {
-            true => Source::Probes(Probes::find(server, data)?),
-            false => Source::Log(Wal::find(server, options.waldump.as_deref(), data)?),
+        Ok(if options.reads {
+            Source::Probes(Probes::find(server, data)?)
+        } else {
+            Source::Log(Wal::find(server, options.waldump.as_deref(), data)?)
         })
     }
 

@@ -133,9 +133,10 @@ impl Lane {
 
 /// Opens a database with `engine`, through the recording VFS if `is_recorded`.
 fn open(engine: Engine, path: &Path, is_recorded: bool) -> Result<Connection, Failure> {
-    let db = match is_recorded {
-        true => nand::open(engine, path)?,
-        false => engine.open(path)?,
+    let db = if is_recorded {
+        nand::open(engine, path)?
+    } else {
+        engine.open(path)?
     };
     engine.set_up(&db)?;
     Ok(db)

@@ -125,9 +125,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let played = virtual_time.play(workload, name)?;
         for (at, lane) in lanes.iter_mut().enumerate() {
             let row = Row::of(lane, name, args.threads, played.get(at).copied())?;
-            match args.json {
-                true => say(&row.json().to_string()),
-                false => report.push(row),
+            if args.json {
+                say(&row.json().to_string())
+            } else {
+                report.push(row)
             }
         }
         for lane in databases.of_tpcc.drain(..) {

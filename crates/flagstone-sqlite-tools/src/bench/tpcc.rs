@@ -84,9 +84,10 @@ impl Session for SqliteSession {
 
     fn rollback(&mut self) -> Result<(), Error> {
         // After some errors SQLite has already rolled back.
-        match self.0.is_autocommit() {
-            true => Ok(()),
-            false => self.simple("rollback", "ROLLBACK"),
+        if self.0.is_autocommit() {
+            Ok(())
+        } else {
+            self.simple("rollback", "ROLLBACK")
         }
     }
 

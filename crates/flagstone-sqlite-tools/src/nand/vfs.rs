@@ -237,9 +237,10 @@ unsafe extern "C" fn open(
         let database = Box::leak(Box::new(database_of(name)));
         file.cast::<File>().write(File {
             base: sqlite3_file {
-                pMethods: match (*below).pMethods.is_null() {
-                    true => std::ptr::null(),
-                    false => &METHODS,
+                pMethods: if (*below).pMethods.is_null() {
+                    std::ptr::null()
+                } else {
+                    &METHODS
                 },
             },
             role,

@@ -121,9 +121,10 @@ impl Kept {
         for found in files_of(&path)? {
             std::fs::remove_file(found)?;
         }
-        let live = match self.way.has_rows() {
-            true => self.rows().div_ceil(ROWS_A_PAGE) * BLOCK_BYTES,
-            false => pages * BLOCK_BYTES,
+        let live = if self.way.has_rows() {
+            self.rows().div_ceil(ROWS_A_PAGE) * BLOCK_BYTES
+        } else {
+            pages * BLOCK_BYTES
         };
         Ok(Counted {
             written,

@@ -105,9 +105,10 @@ impl Row {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let folder = tempfile::tempdir_in(&args.folder)?;
-    let ways: &[Way] = match args.control {
-        true => &[Way::Crowded],
-        false => &[Way::Wal, Way::Sqlite, Way::Table, Way::Disk, Way::Pages],
+    let ways: &[Way] = if args.control {
+        &[Way::Crowded]
+    } else {
+        &[Way::Wal, Way::Sqlite, Way::Table, Way::Disk, Way::Pages]
     };
     let all = args.sizes.len() * args.connections.len() * ways.len();
     let bar = progress_bar(all as u64, "counting");

@@ -201,9 +201,10 @@ pub(super) unsafe fn aim(functions: &Functions, place: *const *mut Sqlite3) -> A
             .is_none_or(|db_name| !db_name(connection, 2).is_null());
         // The temporary database does not exist before it is needed.
         let has_temporary = file_of(functions, connection, c"temp").is_some();
-        match has_attached || has_temporary {
-            true => Aim::WriteSomewhere,
-            false => Aim::Write,
+        if has_attached || has_temporary {
+            Aim::WriteSomewhere
+        } else {
+            Aim::Write
         }
     }
 }

@@ -236,10 +236,7 @@ unsafe fn room<'a>(into: *mut c_void, bytes: c_int) -> &'a mut [u8] {
 }
 
 fn whole_or_short(has: usize, room: usize) -> c_int {
-    match has == room {
-        true => OK,
-        false => IOERR_SHORT_READ,
-    }
+    if has == room { OK } else { IOERR_SHORT_READ }
 }
 
 unsafe extern "C" fn close(file: *mut File) -> c_int {
@@ -293,19 +290,18 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, a
         // could not be opened. A first page without SQLite's header is ciphertext (SQLCipher), and
         // is not changed.
         let mut copy = Vec::new();
-        let data = match at == 0
+        let data = if at == 0
             && begins_as_database(data)
             && data
                 .get(VERSIONS)
                 .is_some_and(|versions| versions != [1, 1])
         {
-            true => {
-                copy.extend_from_slice(data);
-                copy[VERSIONS].fill(1);
-                database.is_header_other = true;
-                &copy[..]
-            }
-            false => data,
+            copy.extend_from_slice(data);
+            copy[VERSIONS].fill(1);
+            database.is_header_other = true;
+            &copy[..]
+        } else {
+            data
         };
         let written = database.handle.write(at as u64, data);
         database.changed(written, IOERR_WRITE)

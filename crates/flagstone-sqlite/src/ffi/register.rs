@@ -170,9 +170,10 @@ unsafe fn create(
 type Time64 = unsafe extern "C" fn(*mut Vfs, *mut i64) -> c_int;
 
 fn current_time_64_of(other: &Vfs) -> Option<Time64> {
-    match other.version >= 2 && other.current_time_64.is_some() {
-        true => Some(current_time_64),
-        false => None,
+    if other.version >= 2 && other.current_time_64.is_some() {
+        Some(current_time_64)
+    } else {
+        None
     }
 }
 
@@ -317,9 +318,10 @@ unsafe extern "C" fn open(
                         registered.errors.opened(path);
                     }
                     if !out_flags.is_null() {
-                        *out_flags = match handle.is_read_only() {
-                            true => flags & !(OPEN_READWRITE | OPEN_CREATE) | OPEN_READONLY,
-                            false => flags,
+                        *out_flags = if handle.is_read_only() {
+                            flags & !(OPEN_READWRITE | OPEN_CREATE) | OPEN_READONLY
+                        } else {
+                            flags
                         };
                     }
                     io::put_database(file, registered, handle, refuses_wal);

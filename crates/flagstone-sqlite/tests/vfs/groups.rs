@@ -58,9 +58,10 @@ fn counts(db: &Connection) -> Result<Counts, String> {
     let logged = logged.map_err(failed)?;
     ended.map_err(failed)?;
     let sum: u64 = counts.iter().sum();
-    match sum == shared && shared == logged {
-        true => Ok(counts),
-        false => Err(format!("{counts:?}, {shared} of all, {logged} in the log")),
+    if sum == shared && shared == logged {
+        Ok(counts)
+    } else {
+        Err(format!("{counts:?}, {shared} of all, {logged} in the log"))
     }
 }
 

@@ -513,9 +513,10 @@ fn who_reads_on_after_it_rolled_back_reads_on_in_one_state() {
                 }
             }
         }
-        match finds_room {
-            true => assert_eq!((more, failed), (rows - 1, None)),
-            false => assert!(failed.is_some(), "{more} of {rows}"),
+        if finds_room {
+            assert_eq!((more, failed), (rows - 1, None))
+        } else {
+            assert!(failed.is_some(), "{more} of {rows}")
         }
     }
 }

@@ -241,9 +241,10 @@ impl Found {
             2 => self.cuts.is_multiple_of(401),
             _ => false,
         };
-        let path = put(match setting.is_plain {
-            false => Place::Store(left.clone(), setting.kind),
-            true => Place::Plain(left.clone()),
+        let path = put(if setting.is_plain {
+            Place::Plain(left.clone())
+        } else {
+            Place::Store(left.clone(), setting.kind)
         });
         let opened = open(&path);
         let wrong = opened.as_ref().map(|db| wrong_with(db, allowed));
@@ -290,9 +291,10 @@ fn watched(medium: &Recorded, act: impl FnOnce()) -> Vec<Recorded> {
 /// One database through some batches.
 fn database(setting: Setting, seed: u64, batches: u64, found: &mut Found) {
     let medium = Recorded::default();
-    let path = put(match setting.is_plain {
-        true => Place::Plain(medium.clone()),
-        false => Place::Store(medium.clone(), setting.kind),
+    let path = put(if setting.is_plain {
+        Place::Plain(medium.clone())
+    } else {
+        Place::Store(medium.clone(), setting.kind)
     });
     let oracle = Connection::open_in_memory().expect("memory");
     let settings = format!(

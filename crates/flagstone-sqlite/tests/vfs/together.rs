@@ -248,9 +248,10 @@ fn a_plain_database_takes_back_what_a_store_cannot_commit() {
         for entry in std::fs::read_dir(&left).expect("it can be read") {
             let entry = entry.expect("an entry");
             let name = entry.file_name();
-            let folder = match name.to_string_lossy().starts_with("p.db") {
-                true => path.parent(),
-                false => together.paths[0].parent(),
+            let folder = if name.to_string_lossy().starts_with("p.db") {
+                path.parent()
+            } else {
+                together.paths[0].parent()
             };
             std::fs::copy(entry.path(), folder.expect("one").join(name)).expect("a copy");
             files += 1;

@@ -188,9 +188,10 @@ fn what_waits_outlives_a_write_of_its_chunk_that_fails() {
         let mut chunks = refusing();
         chunks.waiting_chunk(3).expect("room")[100] = 5;
         chunks.pages_mut().after = Some(0);
-        let refused = match removes {
-            true => chunks.remove(3),
-            false => chunks.write(3, &[7; 4096], true),
+        let refused = if removes {
+            chunks.remove(3)
+        } else {
+            chunks.write(3, &[7; 4096], true)
         };
         assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
         chunks.commit().expect("room");

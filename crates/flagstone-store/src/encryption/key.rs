@@ -101,12 +101,13 @@ impl Key {
                     let value = digit(0).zip(digit(1)).map(|(high, low)| high << 4 | low);
                     value.inspect(|value| *byte = *value as u8).is_some()
                 });
-        match is_right {
-            true => Ok(Key(Kind::Raw(key))),
-            false => Err(StoreError::Key(
+        if is_right {
+            Ok(Key(Kind::Raw(key)))
+        } else {
+            Err(StoreError::Key(
                 "a key has 32 bytes, or 64 hexadecimal digits: `openssl rand -hex 32` makes one"
                     .into(),
-            )),
+            ))
         }
     }
 

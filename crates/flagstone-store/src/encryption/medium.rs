@@ -285,9 +285,10 @@ impl Medium for Encrypted {
             let (now, later) = rest.split_at_mut(bytes);
             rest = later;
             // A read of this length from a place of a mark is a read of the mark.
-            match bytes == mark::SIZE && self.is_mark(place) {
-                true => self.open_mark(place, page),
-                false => self.open(place, page),
+            if bytes == mark::SIZE && self.is_mark(place) {
+                self.open_mark(place, page)
+            } else {
+                self.open(place, page)
             }
             now.copy_from_slice(&page[inside..inside + bytes]);
         }
@@ -388,9 +389,10 @@ impl Medium for Encrypted {
 impl Encrypted {
     /// The part of a range after the mark at its begin.
     fn but_mark(&self, offset: u64, bytes: usize) -> (u64, usize) {
-        match self.is_mark(offset / MEDIUM_PAGE_BYTES as u64) {
-            true => (offset + MEDIUM_PAGE_BYTES as u64, bytes - MEDIUM_PAGE_BYTES),
-            false => (offset, bytes),
+        if self.is_mark(offset / MEDIUM_PAGE_BYTES as u64) {
+            (offset + MEDIUM_PAGE_BYTES as u64, bytes - MEDIUM_PAGE_BYTES)
+        } else {
+            (offset, bytes)
         }
     }
 }

@@ -258,9 +258,12 @@ fn replayed(key: Option<Key>, as_it_was: bool) -> Option<Vec<u8>> {
         store.close().expect("a close");
         let mut store = open(&with(&medium, offset, &old), key).expect("it opens");
         let read = store.page(logical);
-        return read.map(|bytes| match bytes.get(..4) == Some(&before[..]) {
-            true => b"old".to_vec(),
-            false => bytes,
+        return read.map(|bytes| {
+            if bytes.get(..4) == Some(&before[..]) {
+                b"old".to_vec()
+            } else {
+                bytes
+            }
         });
     }
     panic!("no block was erased and written again");

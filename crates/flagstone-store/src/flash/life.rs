@@ -177,10 +177,12 @@ fn is_mark(bytes: &[u8], block: u32, identity: Identity) -> bool {
 /// The generation in a mark of this store: [`NEVER`] for zeros, [`DAMAGED`] for anything that is no
 /// mark of this store.
 pub(crate) fn generation_in(bytes: &[u8; mark::SIZE], block: u32, identity: Identity) -> u64 {
-    match is_mark(bytes, block, identity) {
-        true => get(bytes, mark::GENERATION),
-        false if bytes.iter().all(|&byte| byte == 0) => NEVER,
-        false => DAMAGED,
+    if is_mark(bytes, block, identity) {
+        get(bytes, mark::GENERATION)
+    } else if bytes.iter().all(|&byte| byte == 0) {
+        NEVER
+    } else {
+        DAMAGED
     }
 }
 

@@ -52,9 +52,10 @@ pub(super) fn judge(
         return Judged::Blank;
     }
     let bytes = get(end, trailer::BYTES) as usize;
-    match get(end, trailer::CRC) == sum(data, end, at, identity) && bytes <= DATA_BYTES {
-        true => Judged::Whole(bytes),
-        false => Judged::Wrong,
+    if get(end, trailer::CRC) == sum(data, end, at, identity) && bytes <= DATA_BYTES {
+        Judged::Whole(bytes)
+    } else {
+        Judged::Wrong
     }
 }
 

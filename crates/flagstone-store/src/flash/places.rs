@@ -403,9 +403,10 @@ impl Places {
     }
 
     pub(super) fn is_well(&self) -> Result<(), FlashError> {
-        match self.notes.trouble.is_final(self.recovers()) {
-            true => Err(FlashError::PowerLost),
-            false => Ok(()),
+        if self.notes.trouble.is_final(self.recovers()) {
+            Err(FlashError::PowerLost)
+        } else {
+            Ok(())
         }
     }
 
@@ -423,9 +424,10 @@ impl Places {
     /// Turns lack of room into success if the store recovers from it, and memory is left for the
     /// pending pages.
     pub(super) fn ignore_no_room(&self, done: Result<(), FlashError>) -> Result<(), FlashError> {
-        match self.waits_for_room() && !self.state().is_crowded() {
-            true => Ok(()),
-            false => done,
+        if self.waits_for_room() && !self.state().is_crowded() {
+            Ok(())
+        } else {
+            done
         }
     }
 

@@ -171,9 +171,10 @@ impl Disk {
         };
         // Before locking: a process that is forked in between would keep the lock.
         let opened = Opened::new(file);
-        let how = match read_only {
-            true => FlockOperation::NonBlockingLockShared,
-            false => FlockOperation::NonBlockingLockExclusive,
+        let how = if read_only {
+            FlockOperation::NonBlockingLockShared
+        } else {
+            FlockOperation::NonBlockingLockExclusive
         };
         match rustix::fs::flock(&opened.file, how) {
             // Another file may have got this name meanwhile, for example by a compaction.
@@ -198,12 +199,11 @@ impl Disk {
     pub(crate) fn beside(locked: &File, path: &Path, read_only: bool) -> io::Result<Disk> {
         let file = OpenOptions::new().read(true).write(!read_only).open(path)?;
         let (one, other) = (file.metadata()?, locked.metadata()?);
-        match (one.dev(), one.ino()) == (other.dev(), other.ino()) {
-            true => {
-                let _let_go = None;
-                Ok(Disk::of(Opened { _let_go, file }, false, read_only))
-            }
-            false => Err(io::Error::other("another file has taken its name")),
+        if (one.dev(), one.ino()) == (other.dev(), other.ino()) {
+            let _let_go = None;
+            Ok(Disk::of(Opened { _let_go, file }, false, read_only))
+        } else {
+            Err(io::Error::other("another file has taken its name"))
         }
     }
 
@@ -375,9 +375,10 @@ impl Medium for Disk {
                 }
             }
         }
-        match piece.is_empty() {
-            true => Ok(()),
-            false => self.write_piece(first, &piece),
+        if piece.is_empty() {
+            Ok(())
+        } else {
+            self.write_piece(first, &piece)
         }
     }
 
@@ -416,9 +417,10 @@ impl Medium for Disk {
     }
 
     fn lengthen(&self, bytes: u64) -> io::Result<()> {
-        match self.is_device || bytes <= self.bytes()? {
-            true => self.reserve(bytes),
-            false => self.file().set_len(bytes),
+        if self.is_device || bytes <= self.bytes()? {
+            self.reserve(bytes)
+        } else {
+            self.file().set_len(bytes)
         }
     }
 
@@ -432,9 +434,10 @@ impl Medium for Disk {
         }
         // A fill in progress may be beyond the new end, and would lengthen the file again.
         self.ahead().has_filled(0);
-        match self.bytes()? > bytes {
-            true => self.file().set_len(bytes),
-            false => Ok(()),
+        if self.bytes()? > bytes {
+            self.file().set_len(bytes)
+        } else {
+            Ok(())
         }
     }
 

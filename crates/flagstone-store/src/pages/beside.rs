@@ -125,9 +125,10 @@ impl PageStore {
     /// The medium has failed. Whether the last transaction committed is unknown until the store is
     /// reopened.
     pub fn outcome(&mut self) -> Result<(), StoreError> {
-        match self.notes.trouble.is_noted() {
-            true => Err(self.failed()),
-            false => Ok(()),
+        if self.notes.trouble.is_noted() {
+            Err(self.failed())
+        } else {
+            Ok(())
         }
     }
 

@@ -109,11 +109,11 @@ impl PageStore {
             let is_free = self.device.ftl().block_state(block) == BlockState::Free;
             // An encrypted store signs the marks of never-written blocks, so the mark page stays.
             let keeps_mark = self.keyed.has_key();
-            let (first, pages) = match places.may_be_written(block, mark) {
-                false if keeps_mark => (mark + 1, geometry.pages_per_block),
-                false => (mark, geometry.pages_per_block + 1),
-                true if is_free => continue,
-                true => self.blank_in(block),
+            let (first, pages) = match (places.may_be_written(block, mark), is_free) {
+                (true, true) => continue,
+                (true, false) => self.blank_in(block),
+                (false, _) if keeps_mark => (mark + 1, geometry.pages_per_block),
+                (false, _) => (mark, geometry.pages_per_block + 1),
             };
             if pages > 0 {
                 // A failure is harmless: the store keeps the space.
@@ -187,9 +187,10 @@ impl PageStore {
         let reaches = |blocks| has_pages(protocol, geometry.pages_per_block, blocks, top);
         while low < high {
             let middle = low + (high - low) / 2;
-            match reaches(middle) {
-                true => high = middle,
-                false => low = middle + 1,
+            if reaches(middle) {
+                high = middle
+            } else {
+                low = middle + 1
             }
         }
         low

@@ -149,9 +149,10 @@ pub(super) fn create(
     }
     superblock.begin(medium).doing(writing)?;
     // A store of minimal size allocates its space as it is written.
-    let making = match blocks == FIRST_BLOCKS {
-        true => medium.lengthen(bytes),
-        false => medium.reserve(bytes),
+    let making = if blocks == FIRST_BLOCKS {
+        medium.lengthen(bytes)
+    } else {
+        medium.reserve(bytes)
     };
     making.doing("reserving room for a store")?;
     // Clear marks as far as the recovery of a lost superblock looks for blocks.

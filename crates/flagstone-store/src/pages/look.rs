@@ -211,9 +211,10 @@ pub(super) fn doubt_pages(
     }
     let highest =
         highest_page(medium, pages, 0..blocks, head.superblock.identity).doing("reading a page")?;
-    match highest.is_some_and(|at| at.0 >= pages_of_device) {
-        true => Err(newest_is_lost()),
-        false => Ok(()),
+    if highest.is_some_and(|at| at.0 >= pages_of_device) {
+        Err(newest_is_lost())
+    } else {
+        Ok(())
     }
 }
 
@@ -257,9 +258,10 @@ pub(super) fn expect_marks(expecting: &Expecting, superblock: &Superblock, threa
 /// # Errors
 /// A mark belongs to an opening that the superblock does not know.
 pub(super) fn doubt_marks(notes: &Notes) -> Result<(), StoreError> {
-    match notes.damage().newer.is_empty() {
-        true => Ok(()),
-        false => Err(newest_is_lost()),
+    if notes.damage().newer.is_empty() {
+        Ok(())
+    } else {
+        Err(newest_is_lost())
     }
 }
 

@@ -146,12 +146,13 @@ impl OpenOptions {
     /// # Errors
     /// The bound of the room cannot be kept.
     pub(crate) fn must_be_possible(&self) -> Result<(), StoreError> {
-        match self.space >= 1.1 && self.space <= 100.0 {
-            true => Ok(()),
-            false => Err(StoreError::Options(format!(
+        if self.space >= 1.1 && self.space <= 100.0 {
+            Ok(())
+        } else {
+            Err(StoreError::Options(format!(
                 "the bound of the store is {} times what it holds: use 1.1 to 100",
                 self.space
-            ))),
+            )))
         }
     }
 

@@ -118,10 +118,7 @@ impl PageStore {
         };
         let Some((at, before)) = live.doubtful.take() else {
             // The store was reopened during the write, which decided the outcome.
-            return match live.has_last {
-                true => Ok(()),
-                false => done,
-            };
+            return if live.has_last { Ok(()) } else { done };
         };
         if done.is_err() {
             match before {

@@ -205,21 +205,24 @@ impl PageStore {
             let uncommitted = self.device.uncommitted() as f64;
             let spared = uncommitted * (1.0 - self.fill / self.fill.max(FILL_UNCOMMITTED));
             let live = live - retained as f64 - spared;
-            let bound = match is_held_up {
-                false => live,
-                true => (live * SNAPSHOT_ROOM).max(SNAPSHOT_PAGES * self.fill),
+            let bound = if is_held_up {
+                (live * SNAPSHOT_ROOM).max(SNAPSHOT_PAGES * self.fill)
+            } else {
+                live
             };
             let room = self.in_service as f64;
             let share = room * self.fill;
-            let most = match ftl.config().mistake.is(Mistake::VictimsCrowded) {
-                true => share,
-                false => share.min(self.collected_pages() * self.most_live()),
+            let most = if ftl.config().mistake.is(Mistake::VictimsCrowded) {
+                share
+            } else {
+                share.min(self.collected_pages() * self.most_live())
             };
             if bound > most {
                 let blocks = self.next_blocks();
-                self.grow_by(match uncommitted > room * LARGE_SHARE {
-                    true => (blocks / 8).max(1),
-                    false => blocks,
+                self.grow_by(if uncommitted > room * LARGE_SHARE {
+                    (blocks / 8).max(1)
+                } else {
+                    blocks
                 })?;
             }
         }

@@ -176,9 +176,10 @@ fn a_store_grows_and_what_it_holds_bounds_it() {
     let mut dice = Dice(3);
     let mut page = vec![1; PageStore::PAGE_BYTES];
     for round in 0..6_000u32 {
-        let at = match round < 2_000 {
-            true => round,
-            false => dice.below(2_000) as u32,
+        let at = if round < 2_000 {
+            round
+        } else {
+            dice.below(2_000) as u32
         };
         page[..4].copy_from_slice(&round.to_le_bytes());
         store.put(at, &page);
@@ -348,9 +349,10 @@ fn a_narrow_bound_leaves_the_collector_room() {
             let tx = store.begin().expect("it begins");
             // All pages once, then a few of them repeatedly.
             for step in 0..4 {
-                let at = match round < 200 {
-                    true => round * 4 + step,
-                    false => dice.below(800) as u32,
+                let at = if round < 200 {
+                    round * 4 + step
+                } else {
+                    dice.below(800) as u32
                 };
                 let written = store.write(tx, Lpn(at), &[round as u8]);
                 written.unwrap_or_else(|error| panic!("{space}, {protocol}, {round}: {error}"));

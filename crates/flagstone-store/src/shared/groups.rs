@@ -469,10 +469,7 @@ impl Groups {
         }
         let has_committed = holds(store, changes)?;
         self.renew(store, !has_committed)?;
-        match has_committed {
-            true => Ok(()),
-            false => failed,
-        }
+        if has_committed { Ok(()) } else { failed }
     }
 
     /// Makes a snapshot the one that new readers get.

@@ -113,9 +113,10 @@ impl Core {
 
     /// Checks that changes can be committed.
     pub(super) fn may_write(&self) -> Result<(), StoreError> {
-        match self.read_only {
-            true => Err(StoreError::ReadOnly),
-            false => self.is_well(),
+        if self.read_only {
+            Err(StoreError::ReadOnly)
+        } else {
+            self.is_well()
         }
     }
 
@@ -205,11 +206,12 @@ impl Core {
             match self.places.read(&place) {
                 Ok(Found::Whole(page)) => {
                     let since = of.map_or(looked.last, |seen| seen.commit);
-                    match looked.is_newest {
-                        true => self.memory.fetched(at, &page, since, looked.last),
-                        // If space was lacking, another page may get this place and generation.
-                        false if place.kept.is_some() => {}
-                        false => self.memory.fetched_older(&place, &page),
+                    if looked.is_newest {
+                        self.memory.fetched(at, &page, since, looked.last);
+                    } else if place.kept.is_none() {
+                        // The place of a page that is only in memory may be given to another page
+                        // with the same generation, if space was lacking.
+                        self.memory.fetched_older(&place, &page);
                     }
                     return Ok(Some(page));
                 }

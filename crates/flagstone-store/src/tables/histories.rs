@@ -131,9 +131,10 @@ fn play(steps: &[Step], mistaken: Option<Mistake>) -> Result<(), String> {
                     .filter(|key| **key >= from && **key < to)
                     .collect();
                 let range = opened.range(&from..&to).map_err(say)?;
-                let pairs: Result<Vec<Pair>, StoreError> = match back {
-                    false => range.collect(),
-                    true => range.rev().collect(),
+                let pairs: Result<Vec<Pair>, StoreError> = if back {
+                    range.rev().collect()
+                } else {
+                    range.collect()
                 };
                 if back {
                     wanted.reverse();
@@ -178,9 +179,10 @@ fn play(steps: &[Step], mistaken: Option<Mistake>) -> Result<(), String> {
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Result<(), String> {
-    match found == wanted {
-        true => Ok(()),
-        false => Err(format!("{what}: {found:?}, not {wanted:?}")),
+    if found == wanted {
+        Ok(())
+    } else {
+        Err(format!("{what}: {found:?}, not {wanted:?}"))
     }
 }
 

@@ -352,9 +352,10 @@ impl<S: Source> Table<S> {
 pub(super) fn shown(key: &[u8]) -> String {
     const MOST: usize = 64;
     let text = key[..key.len().min(MOST)].escape_ascii().to_string();
-    match key.len() > MOST {
-        true => format!("{text}… ({} bytes)", key.len()),
-        false => text,
+    if key.len() > MOST {
+        format!("{text}… ({} bytes)", key.len())
+    } else {
+        text
     }
 }
 

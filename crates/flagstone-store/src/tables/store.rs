@@ -148,9 +148,10 @@ impl Held {
     fn put(&self, place: Place) {
         let is_lost = matches!(place, Place::Lost);
         *self.inner.writer.lock().expect("no thread panics here") = place;
-        match is_lost {
-            true => self.inner.is_free.notify_all(),
-            false => self.inner.is_free.notify_one(),
+        if is_lost {
+            self.inner.is_free.notify_all()
+        } else {
+            self.inner.is_free.notify_one()
         }
     }
 }
@@ -425,9 +426,10 @@ impl Store {
 
     /// Like [`Store::write`]. With `alone` no commit is in flight: a lack of room fails it alone.
     pub(super) fn begin_to_write(&self, alone: bool) -> Result<WriteTx, StoreError> {
-        match self.0.is_read_only {
-            true => Err(StoreError::ReadOnly),
-            false => self.begin(alone),
+        if self.0.is_read_only {
+            Err(StoreError::ReadOnly)
+        } else {
+            self.begin(alone)
         }
     }
 

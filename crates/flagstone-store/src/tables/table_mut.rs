@@ -271,12 +271,13 @@ impl TableMut<'_> {
     pub(super) fn spoil(&mut self, error: StoreError, key: Option<&[u8]>) -> StoreError {
         let key_text = key.map_or(String::new(), |key| format!(", key `{}`", shown(key)));
         self.tx.spoilt = Some(format!("table `{}`{key_text}: {error}", self.name));
-        let error = match error.is_damage() && key.is_some() {
-            true => StoreError::Damaged(format!(
+        let error = if error.is_damage() && key.is_some() {
+            StoreError::Damaged(format!(
                 "{error}; to go on without what is lost, use `TableMut::give_up_lost`, or clear or \
                  drop the table"
-            )),
-            false => error,
+            ))
+        } else {
+            error
         };
         in_table(&self.name, key)(error)
     }

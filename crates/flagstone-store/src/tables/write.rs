@@ -294,16 +294,15 @@ impl WriteTx {
         let pages = self.changed_mut();
         let used = pages_of(pages, record.root).map_err(in_table(name, None))?;
         let goes_later = is_known && used.pages.len() > AT_ONCE;
-        let left = match goes_later {
-            true => Some(Record {
+        let left = if goes_later {
+            Some(Record {
                 is_dropped: true,
                 keys: None,
                 ..record
-            }),
-            false => {
-                give_all(pages, used.pages).map_err(in_table(name, None))?;
-                None
-            }
+            })
+        } else {
+            give_all(pages, used.pages).map_err(in_table(name, None))?;
+            None
         };
         self.open.insert(name.into(), left);
         if used.has_lost {

@@ -144,13 +144,14 @@ impl Draft {
             return Ok(());
         };
         let free = system.f_bavail.saturating_mul(system.f_frsize);
-        match free < bytes {
-            true => Err(StoreError::Full(format!(
+        if free < bytes {
+            Err(StoreError::Full(format!(
                 "the new file needs {bytes} bytes in {}, but {free} bytes are free; nothing was \
                  changed",
                 self.folder().display()
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 
@@ -179,10 +180,11 @@ impl Draft {
             let other = "another file has taken the name of its draft";
             return Err(failed(io::Error::other(other)));
         }
-        let renamed = match self.replaces {
-            true => std::fs::rename(&self.path, &self.target),
+        let renamed = if self.replaces {
+            std::fs::rename(&self.path, &self.target)
+        } else {
             // Another process may have created the target meanwhile.
-            false => rename_to_new(&self.path, &self.target),
+            rename_to_new(&self.path, &self.target)
         };
         renamed.map_err(failed)?;
         // Locked until the rename is durable: no other process commits to it before.

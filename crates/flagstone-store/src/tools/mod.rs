@@ -166,9 +166,10 @@ pub fn bytes_of_copy(store: &PageStore) -> u64 {
     let (mut low, mut high) = (least, least.max(info.blocks));
     while low < high {
         let middle = low + (high - low) / 2;
-        match reaches(middle) {
-            true => high = middle,
-            false => low = middle + 1,
+        if reaches(middle) {
+            high = middle
+        } else {
+            low = middle + 1
         }
     }
     medium_bytes(info.pages_per_block, low)
@@ -309,9 +310,10 @@ fn compare(
         return Err(wrong("it holds more pages".into()));
     }
     let report = new.check()?;
-    match report.is_well() {
-        true => Ok(new.info().bytes),
-        false => Err(wrong(format!("its check says {report:?}"))),
+    if report.is_well() {
+        Ok(new.info().bytes)
+    } else {
+        Err(wrong(format!("its check says {report:?}")))
     }
 }
 

@@ -364,9 +364,10 @@ fn head(
     let may_be_older = head.may_be_older()
         || superblock.closed != Some(true)
         || openings_of_marks(disk, &superblock)? > superblock.boot;
-    let marked = match may_be_older {
-        true => marked_blocks(disk, bytes, pages, superblock.identity)?.max(superblock.blocks),
-        false => superblock.blocks,
+    let marked = if may_be_older {
+        marked_blocks(disk, bytes, pages, superblock.identity)?.max(superblock.blocks)
+    } else {
+        superblock.blocks
     };
     if marked == 0 {
         return Err(StoreError::NotAStore(

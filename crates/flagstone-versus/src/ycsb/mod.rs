@@ -388,10 +388,7 @@ impl Ycsb {
                 ),
                 other => other.name().to_string(),
             };
-            let why = match was_killed {
-                true => "the system killed it for exceeding the memory limit".into(),
-                false => output.status.to_string(),
-            };
+            let why = if was_killed { "the system killed it for exceeding the memory limit".into() } else { output.status.to_string() };
             bail!("{}: {what}: {why}", at.store);
         }
         Ok(serde_json::from_slice(&output.stdout)?)
@@ -410,10 +407,7 @@ impl Ycsb {
         while until.is_none_or(|until| Instant::now() < until) {
             let Some(line) = lines.next().transpose()? else {
                 child.wait()?;
-                let why = match limit::gone(child.id()) {
-                    true => ": it exceeded the memory limit",
-                    false => "",
-                };
+                let why = if limit::gone(child.id()) { ": it exceeded the memory limit" } else { "" };
                 bail!("{store}: the process ended before it could be killed{why}");
             };
             let seconds = Duration::from_secs_f64(self.seconds);

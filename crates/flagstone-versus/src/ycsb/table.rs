@@ -72,10 +72,7 @@ pub(super) fn shown(args: &Ycsb, cells: &[Cell], lost: &[String]) -> String {
         args.value,
         args.memory() >> 20,
         args.slack >> 20,
-        match limited {
-            true => "",
-            false => " (NOT enforced: cannot create a memory control group here)",
-        },
+        if limited { "" } else { " (NOT enforced: cannot create a memory control group here)" },
     );
     for lost in lost {
         let _ = writeln!(text, "no row: {lost}");

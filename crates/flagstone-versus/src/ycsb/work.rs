@@ -131,10 +131,7 @@ impl Work<'_> {
             if began >= self.until {
                 break;
             }
-            let rank = match is_even {
-                true => dice.random_range(0..self.records),
-                false => zipf.sample(&mut dice) as u64 - 1,
-            };
+            let rank = if is_even { dice.random_range(0..self.records) } else { zipf.sample(&mut dice) as u64 - 1 };
             let n = match self.workload {
                 'd' => self.newest(rank),
                 _ if is_even => rank,

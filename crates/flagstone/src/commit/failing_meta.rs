@@ -76,12 +76,13 @@ impl Flash for Failing {
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
         let read = self.chip.read(now, at, data, spare)?;
-        match Plan::of(&self.plan).unreadable.contains(&at) {
-            true => Err(FlashError::Uncorrectable {
+        if Plan::of(&self.plan).unreadable.contains(&at) {
+            Err(FlashError::Uncorrectable {
                 at,
                 done: read.done,
-            }),
-            false => Ok(read),
+            })
+        } else {
+            Ok(read)
         }
     }
 
@@ -387,9 +388,10 @@ fn all(runs: &[Planned]) {
     for &kind in Kind::ALL.iter().filter(|kind| kind.info().atomic) {
         let mut refused = 0;
         for &((cell, blocks, ends), kinds, erases, fails, seed) in runs {
-            let cell = match kind.info().reprograms {
-                true => GEOMETRY.cell,
-                false => cell,
+            let cell = if kind.info().reprograms {
+                GEOMETRY.cell
+            } else {
+                cell
             };
             let shape = (cell, blocks, ends);
             match run(kind, shape, kinds, erases, fails, seed) {

@@ -286,9 +286,10 @@ mod tests {
             transfer_ps_per_byte: 100_000,
         };
         let chip = Chip::new(geometry, timing, 64);
-        let flash = Box::new(match copy_back {
-            true => chip.with_copy_back(),
-            false => chip,
+        let flash = Box::new(if copy_back {
+            chip.with_copy_back()
+        } else {
+            chip
         });
         let config = Config {
             over_provision: 0.4,

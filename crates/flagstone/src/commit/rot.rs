@@ -40,12 +40,13 @@ impl Flash for Rotten {
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
         let read = self.chip.read(now, at, data, spare)?;
-        match self.pages.contains(&at) {
-            true => Err(FlashError::Uncorrectable {
+        if self.pages.contains(&at) {
+            Err(FlashError::Uncorrectable {
                 at,
                 done: read.done,
-            }),
-            false => Ok(read),
+            })
+        } else {
+            Ok(read)
         }
     }
 }
@@ -260,9 +261,10 @@ fn commit_with_a_sum(ends_in_list: bool, mistake: Option<Mistake>) -> (u32, Seen
                 continue;
             };
             let read = device.read(Nanos::ZERO, None, Lpn(0));
-            match read.is_ok_and(|(_, found)| found.is_some()) {
-                true => seen.right += 1,
-                false => seen.silent += 1,
+            if read.is_ok_and(|(_, found)| found.is_some()) {
+                seen.right += 1
+            } else {
+                seen.silent += 1
             }
         }
     }

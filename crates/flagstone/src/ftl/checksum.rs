@@ -53,10 +53,11 @@ impl Ftl {
         data: &mut [u8],
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
-        let read = match self.marks.is_none() {
-            true => self.flash.read(now, at, data, spare),
-            false => self.read_marked(now, at, data, spare),
-        }?;
+        let read = if self.marks.is_none() {
+            self.flash.read(now, at, data, spare)?
+        } else {
+            self.read_marked(now, at, data, spare)?
+        };
         if read.corrected >= self.scrub.bits() {
             self.wants_refresh(at, read.corrected);
         }
@@ -150,9 +151,10 @@ impl Ftl {
         if self.format.horizons {
             return self.program_stated(now, at, data, spare, what);
         }
-        match self.marks.is_none() {
-            true => self.flash.program(now, at, data, spare),
-            false => self.program_marked(now, at, data, spare, &[]),
+        if self.marks.is_none() {
+            self.flash.program(now, at, data, spare)
+        } else {
+            self.program_marked(now, at, data, spare, &[])
         }
     }
 
@@ -166,15 +168,14 @@ impl Ftl {
         what: Programmed,
     ) -> Result<Nanos, FlashError> {
         let words = self.state_horizon(now, at, spare);
-        let programmed = match self.marks.is_none() {
-            true => {
-                let mut whole = [0xff; WHOLE_BYTES_MAX];
-                let (record, end) = (self.record_bytes(), self.record_bytes() + words.len());
-                whole[..spare.len()].copy_from_slice(spare);
-                whole[record..end].copy_from_slice(&words);
-                self.flash.program(now, at, data, &whole[..end])
-            }
-            false => self.program_marked(now, at, data, spare, &words),
+        let programmed = if self.marks.is_none() {
+            let mut whole = [0xff; WHOLE_BYTES_MAX];
+            let (record, end) = (self.record_bytes(), self.record_bytes() + words.len());
+            whole[..spare.len()].copy_from_slice(spare);
+            whole[record..end].copy_from_slice(&words);
+            self.flash.program(now, at, data, &whole[..end])
+        } else {
+            self.program_marked(now, at, data, spare, &words)
         };
         let done = match &programmed {
             Ok(done) | Err(FlashError::ProgramFailed { done, .. }) => *done,

@@ -168,9 +168,10 @@ fn collect_whole(
     fetch_slots(ftl, victim);
     let moved = move_live(cause, ftl, owner, prepared, victim, (0, ftl.data_pages))?;
     let durable = prepared.max(moved.durable);
-    match moved.lost {
-        true => Ok(durable),
-        false => finish(cause, ftl, owner, prepared, victim, durable),
+    if moved.lost {
+        Ok(durable)
+    } else {
+        finish(cause, ftl, owner, prepared, victim, durable)
     }
 }
 

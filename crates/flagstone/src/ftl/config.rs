@@ -237,9 +237,10 @@ impl Format {
 
     /// Bytes in a summary for each page beyond its record.
     pub(super) fn verdict_bytes(&self) -> usize {
-        match self.late_summaries {
-            true => VERDICT_BYTES,
-            false => 0,
+        if self.late_summaries {
+            VERDICT_BYTES
+        } else {
+            0
         }
     }
 }
@@ -410,9 +411,10 @@ impl Sizes {
         // The open blocks of both streams, the threshold, and one block to gain.
         let slack = gc_threshold_blocks + 2 * planes + 1;
         let room = u64::from(good_blocks.saturating_sub(meta + slack)) * u64::from(dense_pages);
-        let wanted = match config.thin {
-            true => u64::from(dense_pages),
-            false => u64::from(logical_pages),
+        let wanted = if config.thin {
+            u64::from(dense_pages)
+        } else {
+            u64::from(logical_pages)
         };
         if wanted > room {
             // Advice: a lower threshold, or fewer logical pages.
@@ -432,9 +434,10 @@ impl Sizes {
                 let share = down((f64::from(threshold) - 0.01) / blocks);
                 advice.push(format!("lower the gc threshold to {share} or less"));
             }
-            let advice = match advice.is_empty() {
-                true => "use a larger device, or lower the gc threshold".into(),
-                false => advice.join(", or "),
+            let advice = if advice.is_empty() {
+                "use a larger device, or lower the gc threshold".into()
+            } else {
+                advice.join(", or ")
             };
             return fail(format!(
                 "{logical_pages} logical pages do not fit: of {good_blocks} good blocks {meta} hold \

@@ -25,12 +25,13 @@ pub fn doubt_number(what: &str, number: u64, bits: u32) -> Result<u64, FtlError>
 /// The counter is in the reserved part.
 pub fn spare_number(what: &str, number: u64, bits: u32) -> Result<(), FtlError> {
     let end = 1 << (bits - 1);
-    match number < end - end / 16 {
-        true => Ok(()),
-        false => Err(FtlError::Spent(format!(
+    if number < end - end / 16 {
+        Ok(())
+    } else {
+        Err(FtlError::Spent(format!(
             "{what} {number} is one of the last that the device can give out: it can be read, and \
              takes no new work; copy what is on it to another device"
-        ))),
+        )))
     }
 }
 
@@ -77,9 +78,10 @@ impl Ftl {
         let end = self.geometry.blocks();
         let later = sorted.iter().filter(|block| block.0 >= end);
         let follow = later.zip(end..).all(|(block, next)| block.0 == next);
-        match sorted.is_sorted_by(|a, b| a < b) && follow && !sorted.iter().any(is_anchor) {
-            true => Ok(()),
-            false => foreign("its root lists blocks for mapping pages that cannot be such".into()),
+        if sorted.is_sorted_by(|a, b| a < b) && follow && !sorted.iter().any(is_anchor) {
+            Ok(())
+        } else {
+            foreign("its root lists blocks for mapping pages that cannot be such".into())
         }
     }
 

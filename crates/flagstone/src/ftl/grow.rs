@@ -46,20 +46,22 @@ impl Ftl {
         geometry.validate().map_err(|error| error.to_string())?;
         let sizes = self.sizes_of(&geometry)?;
         // The lists in a root: two blocks suffice for two roots if each root fits into a block.
-        let lists = match self.format.zoned {
-            true => u64::from(geometry.blocks()) / 5 + 256,
-            false => 256,
+        let lists = if self.format.zoned {
+            u64::from(geometry.blocks()) / 5 + 256
+        } else {
+            256
         };
         let words = u64::from(sizes.map_pages + sizes.map_blocks + sizes.log_blocks) + lists;
         let room = self.pairs.meta_pages.len() as u64
             * u64::from(self.geometry.page_bytes.saturating_sub(32));
         let keeps_anchors = sizes.anchors as usize == self.meta.anchors.len();
-        match !self.format.persist_map || (keeps_anchors && 4 * words <= room) {
-            true => Ok((geometry, sizes)),
-            false => Err(format!(
+        if !self.format.persist_map || (keeps_anchors && 4 * words <= room) {
+            Ok((geometry, sizes))
+        } else {
+            Err(format!(
                 "its root, which lists {} pages of the mapping table, would no longer fit a block",
                 sizes.map_pages
-            )),
+            ))
         }
     }
 
@@ -164,9 +166,12 @@ impl Ftl {
     /// Sets the area for translation pages and logs to the blocks that a root lists.
     pub(super) fn take_pool(&mut self, pool: &[Pbn]) -> Result<(), FtlError> {
         self.doubt_pool(pool)?;
-        let state = |flash: &dyn Flash, block| match flash.is_factory_bad(block) {
-            true => BlockState::Bad,
-            false => BlockState::Free,
+        let state = |flash: &dyn Flash, block| {
+            if flash.is_factory_bad(block) {
+                BlockState::Bad
+            } else {
+                BlockState::Free
+            }
         };
         self.meta.places.clear();
         for before in std::mem::take(&mut self.meta.pool) {

@@ -461,9 +461,10 @@ impl Ftl {
     /// The instant for which to determine what is durable. A flash that never fails executes one
     /// operation after another in the order of the calls: everything that was waited for is over.
     fn knows_at(&self, now: Nanos) -> Nanos {
-        match self.flash.never_fails() {
-            true => Nanos(u64::MAX),
-            false => now,
+        if self.flash.never_fails() {
+            Nanos(u64::MAX)
+        } else {
+            now
         }
     }
 
@@ -504,9 +505,10 @@ impl Ftl {
             safe_from: None,
             block,
             plane: self.addresses.plane_of(block),
-            next: match page + 1 == self.data_pages {
-                true => NONE,
-                false => at.0 + 1,
+            next: if page + 1 == self.data_pages {
+                NONE
+            } else {
+                at.0 + 1
             },
             what,
         });

@@ -131,9 +131,10 @@ impl MetaArea {
 
     /// The open blocks for log or mapping pages, by lane.
     fn open(&mut self, is_log: bool) -> &mut [Option<usize>] {
-        match is_log {
-            true => &mut self.open_log,
-            false => &mut self.open_map,
+        if is_log {
+            &mut self.open_log
+        } else {
+            &mut self.open_map
         }
     }
 
@@ -396,9 +397,10 @@ impl Ftl {
         let mut now = now.max(self.meta.durable);
         loop {
             let planes = self.geometry.planes();
-            let wanted = match is_log {
-                true => self.log_plane(lane as u32),
-                false => lane as u32 * (planes / self.meta.open_map.len() as u32).max(1),
+            let wanted = if is_log {
+                self.log_plane(lane as u32)
+            } else {
+                lane as u32 * (planes / self.meta.open_map.len() as u32).max(1)
             };
             let index = (0..self.meta.pool.len())
                 .filter(|&i| self.meta.pool[i].state == MetaState::Free)
@@ -505,9 +507,10 @@ impl Ftl {
             let at = self.geometry.page(entry.block, page);
             entry.next += 1;
             self.stats.add(Operation::Program, Cause::Mapping);
-            let what = match part + 1 == parts {
-                true => Programmed::Root(self.meta.generation),
-                false => Programmed::Other,
+            let what = if part + 1 == parts {
+                Programmed::Root(self.meta.generation)
+            } else {
+                Programmed::Other
             };
             match self.program_checked(now, at, &data, &spare, what) {
                 Ok(done) => durable = durable.max(done),

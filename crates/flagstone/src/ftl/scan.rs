@@ -208,13 +208,16 @@ impl Ftl {
             // nothing in it was waited for.
             let ends = page == 0 || (verdict > 0 && self.pairs.blank_ends(page));
             has_ended |= found == Seen::Blank && ends;
-            page = match has_ended {
-                true if place.is_none() => break,
-                true if is_blank => match next_probe(page, self.flash.never_fails()) {
+            if has_ended && place.is_none() {
+                break;
+            }
+            page = if has_ended && is_blank {
+                match next_probe(page, self.flash.never_fails()) {
                     Some(next) => next,
                     None => break,
-                },
-                _ => page + 1,
+                }
+            } else {
+                page + 1
             };
         }
         let holds_any = outcome.torn || pages.iter().any(|page| *page != Seen::Blank);

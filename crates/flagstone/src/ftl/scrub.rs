@@ -227,9 +227,10 @@ impl Ftl {
         let start = (start * u64::from(pages)) >> 32;
         let mut cursor = self.scrub.cursor.unwrap_or(start as u32);
         let due = (now.since(self.scrub.next_read).0 / step.0).saturating_add(1);
-        self.scrub.next_read = match due > u64::from(pages) {
-            true => now + step,
-            false => Nanos(self.scrub.next_read.0 + due * step.0),
+        self.scrub.next_read = if due > u64::from(pages) {
+            now + step
+        } else {
+            Nanos(self.scrub.next_read.0 + due * step.0)
         };
         let mut buffer = std::mem::take(&mut self.scrub.buffer);
         let mut outcome = Ok(());
@@ -305,9 +306,10 @@ impl Ftl {
                 self.meta.pool[index].state = MetaState::Full;
             }
         }
-        match self.meta.pool[index].is_log {
-            true => self.copy_log_pages(now, index),
-            false => self.copy_map_pages(now, index).map(|()| true),
+        if self.meta.pool[index].is_log {
+            self.copy_log_pages(now, index)
+        } else {
+            self.copy_map_pages(now, index).map(|()| true)
         }
     }
 

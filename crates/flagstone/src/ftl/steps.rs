@@ -14,9 +14,10 @@ impl Ftl {
     /// The collector works when fewer blocks than this are free. Higher if it works ahead.
     pub fn collects_below(&self) -> u32 {
         // The host may open a block on each plane at the same time.
-        let ahead = match self.config.works_ahead {
-            true => self.geometry.planes() + 1,
-            false => 0,
+        let ahead = if self.config.works_ahead {
+            self.geometry.planes() + 1
+        } else {
+            0
         };
         self.gc_threshold_blocks + ahead
     }

@@ -212,12 +212,13 @@ impl Ftl {
             }
         }
         counts.retain(|_, count| *count > 1);
-        match counts == self.lists {
-            true => Ok(()),
-            false => Err(format!(
+        if counts == self.lists {
+            Ok(())
+        } else {
+            Err(format!(
                 "lists of trims count {:?}, and are {counts:?}",
                 self.lists
-            )),
+            ))
         }
     }
 }

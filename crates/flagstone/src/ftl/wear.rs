@@ -102,9 +102,10 @@ impl Wear {
     /// of `time`. Infinite if nothing was erased.
     pub fn lasts(&self, rated: u32, time: f64) -> f64 {
         let used = self.used(rated);
-        match used > 0.0 {
-            true => ((1.0 - used) * time / used).max(0.0),
-            false => f64::INFINITY,
+        if used > 0.0 {
+            ((1.0 - used) * time / used).max(0.0)
+        } else {
+            f64::INFINITY
         }
     }
 }

@@ -107,9 +107,10 @@ impl Ftl {
     ) -> Result<Written, FtlError> {
         debug_assert!(Header { kind, lpn, seq: 0 }.is_version());
         // With horizons, each program draws a sequence for its number, see [`super::horizon`].
-        let drawn = match seq.is_none() || self.format.horizons {
-            true => self.next_seq(),
-            false => self.seq,
+        let drawn = if seq.is_none() || self.format.horizons {
+            self.next_seq()
+        } else {
+            self.seq
         };
         let seq = seq.unwrap_or(drawn);
         let record = self.record_bytes();
@@ -255,9 +256,10 @@ impl Ftl {
         // The last blocks are reserved for the collector: without them nothing could be reclaimed.
         // They may also be used for a page whose program, or the erase of whose block, has failed,
         // because a block was promised for it.
-        let reserve = match self.reserve_is_lent {
-            true => 1,
-            false => self.gc_reserve_blocks,
+        let reserve = if self.reserve_is_lent {
+            1
+        } else {
+            self.gc_reserve_blocks
         };
         let kept = stream == Stream::Host && !retry && self.writable_blocks() <= reserve;
         let planes = self.geometry.planes();

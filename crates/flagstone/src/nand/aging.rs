@@ -48,9 +48,10 @@ pub struct PowerLaw {
 
 impl PowerLaw {
     fn at(&self, wear: f64, much: f64) -> f64 {
-        match self.rate > 0.0 && much > 0.0 {
-            true => self.rate * wear.powf(self.wear_exponent) * much.powf(self.exponent),
-            false => 0.0,
+        if self.rate > 0.0 && much > 0.0 {
+            self.rate * wear.powf(self.wear_exponent) * much.powf(self.exponent)
+        } else {
+            0.0
         }
     }
 }
@@ -92,9 +93,10 @@ impl Growth {
             + self.wear_rate * wear.powf(self.wear_exponent)
             + self.retention.at(wear, age.0 as f64 / YEAR.0 as f64)
             + self.disturb.at(wear, f64::from(reads) / READS);
-        match self.batch.contains(&block.0) {
-            true => rate * self.batch_factor,
-            false => rate,
+        if self.batch.contains(&block.0) {
+            rate * self.batch_factor
+        } else {
+            rate
         }
     }
 }
@@ -346,9 +348,10 @@ impl<F: Flash + AsMut<Chip> + AsRef<Chip>> Flash for Aging<F> {
 
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let chip: &Chip = self.inner.as_ref();
-        let (bits, most) = match chip.is_programmed(at) {
-            true => self.ages.bits(chip, at),
-            false => (0, 0),
+        let (bits, most) = if chip.is_programmed(at) {
+            self.ages.bits(chip, at)
+        } else {
+            (0, 0)
         };
         if bits > most {
             return None;

@@ -77,9 +77,10 @@ impl Lie {
     fn tell(&self, data: &mut [u8], data_bytes: usize, spare: &mut [u8]) -> usize {
         match self {
             Lie::Flips { in_data, bits } => {
-                let bytes = match in_data {
-                    true => &mut data[..data_bytes],
-                    false => spare,
+                let bytes = if *in_data {
+                    &mut data[..data_bytes]
+                } else {
+                    spare
                 };
                 for bit in bits {
                     if let Some(byte) = bytes.get_mut(bit / 8) {

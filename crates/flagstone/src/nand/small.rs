@@ -104,9 +104,10 @@ impl<C: Flash, F: FnMut(&Programmed<'_>) -> bool + Send> Flash for Watched<C, F>
             spare,
             done,
         };
-        match (self.fails)(&programmed) {
-            true => Err(FlashError::ProgramFailed { at, done }),
-            false => Ok(done),
+        if (self.fails)(&programmed) {
+            Err(FlashError::ProgramFailed { at, done })
+        } else {
+            Ok(done)
         }
     }
 }

@@ -180,9 +180,10 @@ impl Shape {
             _ if place < 2 => Role::Superblock,
             _ if block >= u64::from(self.blocks) => {
                 let number = place - self.mark(self.blocks);
-                match number < u64::from(self.rested) {
-                    true => Role::Rest(number as u32),
-                    false => Role::Behind,
+                if number < u64::from(self.rested) {
+                    Role::Rest(number as u32)
+                } else {
+                    Role::Behind
                 }
             }
             (block, 0) => Role::Mark(block as u32),
@@ -252,9 +253,10 @@ impl<'a> Site<'a> {
             let head = Header::parse(&bytes[TRAILER..]);
             let is_version = head.is_some_and(|head| head.is_version());
             let is_data = head.is_some_and(|head| head.kind == PageKind::Data);
-            let tx = match is_seal && is_version {
-                true => get(&bytes[..], xid.clone()),
-                false => 0,
+            let tx = if is_seal && is_version {
+                get(&bytes[..], xid.clone())
+            } else {
+                0
             };
             let found = Found {
                 place,

@@ -334,8 +334,9 @@ fn repaired<K: Kept>(
         return Ok(());
     };
     let mut allowed = past.commits[first..].iter();
-    match allowed.any(|commit| kept.differs(&looked.view, &commit.state).is_none()) {
-        true => Ok(()),
-        false => Err(format!("{said}, and in the repaired store {differs}")),
+    if allowed.any(|commit| kept.differs(&looked.view, &commit.state).is_none()) {
+        Ok(())
+    } else {
+        Err(format!("{said}, and in the repaired store {differs}"))
     }
 }

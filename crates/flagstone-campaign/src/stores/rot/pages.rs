@@ -85,9 +85,10 @@ impl RottenPages {
             let at = self.pages.draw(dice);
             self.tag += 1;
             let (tag, trims) = (self.tag, dice.random_range(0..8) == 0);
-            let written = match trims {
-                true => store.trim(live.tx, Lpn(at)),
-                false => store.write(live.tx, Lpn(at), &bytes_of(tag)),
+            let written = if trims {
+                store.trim(live.tx, Lpn(at))
+            } else {
+                store.write(live.tx, Lpn(at), &bytes_of(tag))
             };
             match written {
                 Ok(()) => {
@@ -453,8 +454,9 @@ fn holds(bytes: &[u8]) -> Holds {
         return Holds::Other;
     };
     let tag = Tag::from_le_bytes(*tag);
-    match bytes == bytes_of(tag) {
-        true => Holds::Write(tag),
-        false => Holds::Other,
+    if bytes == bytes_of(tag) {
+        Holds::Write(tag)
+    } else {
+        Holds::Other
     }
 }

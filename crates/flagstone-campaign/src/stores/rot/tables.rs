@@ -158,9 +158,10 @@ fn changes(before: &State, after: &State) -> String {
     }
     let dropped = before.keys().filter(|name| !after.contains_key(*name));
     all.extend(dropped.map(|name| format!("{} dropped", short(name.as_bytes()))));
-    match all.is_empty() {
-        true => "no change".into(),
-        false => all.join("; "),
+    if all.is_empty() {
+        "no change".into()
+    } else {
+        all.join("; ")
     }
 }
 

@@ -82,9 +82,10 @@ impl Crowd {
     /// space.
     pub(super) fn tag(&mut self, from: Tag) -> Tag {
         let is_large = self.bound.load(Ordering::Relaxed) < u64::MAX && self.once_in(12);
-        match is_large {
-            true => (from..).find(|&tag| len_of(tag) > LARGE).unwrap_or(from),
-            false => from,
+        if is_large {
+            (from..).find(|&tag| len_of(tag) > LARGE).unwrap_or(from)
+        } else {
+            from
         }
     }
 
@@ -99,15 +100,12 @@ impl Crowd {
             if self.once_in(16) || state.contains_key(name) != drops {
                 continue;
             }
-            match drops {
-                true => {
-                    tx.drop_table(name).map_err(failed("dropping"))?;
-                    state.remove(name);
-                }
-                false => {
-                    tx.open_table(name, kind).map_err(failed("a table"))?;
-                    state.insert(name, Rows::new());
-                }
+            if drops {
+                tx.drop_table(name).map_err(failed("dropping"))?;
+                state.remove(name);
+            } else {
+                tx.open_table(name, kind).map_err(failed("a table"))?;
+                state.insert(name, Rows::new());
             }
         }
         Ok(())
@@ -136,16 +134,18 @@ impl Medium for Bounded {
     flagstone_store::forward_medium!(below: read_at write_at sync bytes shorten);
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
-        match bytes > self.bound.load(Ordering::Relaxed) {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => self.below.reserve(bytes),
+        if bytes > self.bound.load(Ordering::Relaxed) {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            self.below.reserve(bytes)
         }
     }
 
     fn lengthen(&self, bytes: u64) -> io::Result<()> {
-        match self.is_thin() {
-            true => self.below.lengthen(bytes),
-            false => self.reserve(bytes),
+        if self.is_thin() {
+            self.below.lengthen(bytes)
+        } else {
+            self.reserve(bytes)
         }
     }
 
@@ -154,9 +154,10 @@ impl Medium for Bounded {
     }
 
     fn take(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        match offset + bytes > self.bound.load(Ordering::Relaxed) {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => self.below.take(offset, bytes),
+        if offset + bytes > self.bound.load(Ordering::Relaxed) {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            self.below.take(offset, bytes)
         }
     }
 

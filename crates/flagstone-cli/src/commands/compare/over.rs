@@ -91,9 +91,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Output::new(path, &[] as &[&Path])?.write(page::page(&grid).as_bytes())?;
     }
     print(args, &mut grid);
-    Ok(match failed {
-        true => ExitCode::from(NOT_DONE),
-        false => ExitCode::SUCCESS,
+    Ok(if failed {
+        ExitCode::from(NOT_DONE)
+    } else {
+        ExitCode::SUCCESS
     })
 }
 

@@ -25,9 +25,12 @@ pub(in crate::commands) fn paragraphs(lines: &[String]) -> String {
 
 /// Text as HTML in which option names are not broken across lines.
 pub(in crate::commands) fn prose(text: &str) -> String {
-    let words = text.split(' ').map(|word| match word.contains("--") {
-        true => format!("<code>{}</code>", escape(word)),
-        false => escape(word),
+    let words = text.split(' ').map(|word| {
+        if word.contains("--") {
+            format!("<code>{}</code>", escape(word))
+        } else {
+            escape(word)
+        }
     });
     words.collect::<Vec<_>>().join(" ")
 }

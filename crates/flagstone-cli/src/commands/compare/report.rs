@@ -128,9 +128,10 @@ pub(super) fn report<K: Display, R: Measured, E: Refusal>(
     if none {
         return Err(Failure::Usage(format!("no {what} supports these options")));
     }
-    Ok(match failed.0.is_empty() {
-        false => ExitCode::from(NOT_DONE),
-        true => ExitCode::SUCCESS,
+    Ok(if failed.0.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(NOT_DONE)
     })
 }
 
@@ -149,9 +150,10 @@ impl Failed {
     /// Reports each reason once. Omits the row names if it applies to `all` rows.
     pub(super) fn note(&self, all: usize) {
         for (why, rows) in &self.0 {
-            match rows.len() == all && all > 1 {
-                true => note(&format!("error: {why}")),
-                false => note(&format!("error: {}: {why}", rows.join(", "))),
+            if rows.len() == all && all > 1 {
+                note(&format!("error: {why}"))
+            } else {
+                note(&format!("error: {}: {why}", rows.join(", ")))
             }
         }
     }
@@ -184,10 +186,7 @@ fn print<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) {
         .iter()
         .for_each(|line| text(line));
     say("");
-    let table = match args.wide {
-        true => table,
-        false => table.fit(width),
-    };
+    let table = if args.wide { table } else { table.fit(width) };
     table.lines().iter().for_each(|line| say(line));
     say("");
     text(&table.legend());

@@ -119,9 +119,10 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     let suits = |stack: &Stack, device: &DeviceSpec| capacity(stack, device).is_ok();
     let about = |record: &ClosedRecord| {
         let logs = stacks.iter().any(|stack| !matches!(stack, Stack::Force(_)));
-        let log = match logs {
-            true => format!(", {} log pages", args.host.log_pages()),
-            false => String::new(),
+        let log = if logs {
+            format!(", {} log pages", args.host.log_pages())
+        } else {
+            String::new()
         };
         let mut lines = vec![
             format!(

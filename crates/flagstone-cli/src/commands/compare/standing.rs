@@ -196,9 +196,10 @@ pub(super) struct Standing<'a, R> {
 
 impl<'a, R: Measured> Standing<'a, R> {
     pub(super) fn of(rows: &'a [Row<R>]) -> Standing<'a, R> {
-        let by = match rows.first().is_some_and(|row| row.runs[0].is_open()) {
-            false => Figure::Rate,
-            true => Figure::Tail,
+        let by = if rows.first().is_some_and(|row| row.runs[0].is_open()) {
+            Figure::Tail
+        } else {
+            Figure::Rate
         };
         let mut rows: Vec<&Row<R>> = rows.iter().collect();
         let place = |row: &Row<R>| {
@@ -252,9 +253,10 @@ impl<'a, R: Measured> Standing<'a, R> {
     pub(super) fn verdict(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.rows.iter().any(|row| row.commits()) {
-            return match self.rows.is_empty() {
-                true => lines,
-                false => vec!["No transaction was committed, so there is no ranking.".into()],
+            return if self.rows.is_empty() {
+                lines
+            } else {
+                vec!["No transaction was committed, so there is no ranking.".into()]
             };
         }
         let saturated: Vec<&str> = self.named(|row| row.is_saturated());
@@ -296,29 +298,31 @@ impl<'a, R: Measured> Standing<'a, R> {
         let ahead = format!("{:.1} % before {}", behind(next) * 100.0, next.name());
         if self.seeds() > 1 {
             let seeds = self.seeds();
-            return match others.is_empty() {
-                true => format!(
+            return if others.is_empty() {
+                format!(
                     "First by {by}: {name}, {ahead} in the mean of {seeds} seeds; their ranges do \
                      not overlap."
-                ),
-                false => format!(
+                )
+            } else {
+                format!(
                     "Tied for the first place by {by}, as their ranges over {seeds} seeds overlap: \
                      {}.",
                     list(&[&[name], &others[..]].concat())
-                ),
+                )
             };
         }
         let percent = self.by.margin() * 100.0;
-        match others.is_empty() {
-            true => format!(
+        if others.is_empty() {
+            format!(
                 "First by {by}: {name}, {ahead}; differences of {percent:.0} % or less may come \
                  from the seed."
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "First by {by} with this seed: {name}; within {percent:.0} % of it, so another \
                  seed may change the order: {}. --seeds 5 shows which of them tie.",
                 list(&others)
-            ),
+            )
         }
     }
 }

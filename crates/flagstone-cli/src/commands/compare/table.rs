@@ -299,9 +299,12 @@ impl<R: Measured> Table<R> {
     pub(super) fn markdown(&self) -> Vec<String> {
         let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
         let heads: Vec<String> = self.columns.iter().map(|c| c.heading.into()).collect();
-        let rule = self.columns.iter().map(|column| match column.is_word() {
-            true => "---".to_string(),
-            false => "---:".to_string(),
+        let rule = self.columns.iter().map(|column| {
+            if column.is_word() {
+                "---".to_string()
+            } else {
+                "---:".to_string()
+            }
         });
         let mut lines = vec![line(&heads), line(&rule.collect::<Vec<_>>())];
         lines.extend(self.cells.iter().map(|row| line(row)));

@@ -106,13 +106,15 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
     }
     if let Some(AnyRun::Cuts(id)) = &args.run {
         no_chip_for(id.subject, id.lie, args.on_chip)?;
-        let tally = match args.on_chip {
-            true => id.run_on_chip(),
-            false => id.run(),
+        let tally = if args.on_chip {
+            id.run_on_chip()
+        } else {
+            id.run()
         };
-        let compared = match args.on_chip {
-            true => format!(", {} compared with the chip", tally.on_chip.cuts),
-            false => String::new(),
+        let compared = if args.on_chip {
+            format!(", {} compared with the chip", tally.on_chip.cuts)
+        } else {
+            String::new()
         };
         say(&match &tally.first {
             Some(what) => format!("{id}: {what}"),
@@ -235,8 +237,8 @@ fn break_heads(args: &Break, protocols: &[Kind]) -> Result<ExitCode, Failure> {
         let tally = campaign.run(&|damaged| bar.inc(damaged))?;
         bar.finish_and_clear();
         violated |= tally.violations > 0;
-        say(&match args.json {
-            true => json!({
+        say(&if args.json {
+            json!({
                 "protocol": protocol.info().name,
                 "seed": args.seed,
                 "damaged": tally.damaged,
@@ -248,8 +250,9 @@ fn break_heads(args: &Break, protocols: &[Kind]) -> Result<ExitCode, Failure> {
                 "violations": tally.violations,
                 "first_violation": tally.first,
             })
-            .to_string(),
-            false => format!(
+            .to_string()
+        } else {
+            format!(
                 "{:10} {:>9} damaged superblocks  {:>6} violations  {} opened, {} refused, {} \
                  repaired, {} with losses that the repair reports",
                 protocol.to_string(),
@@ -259,7 +262,7 @@ fn break_heads(args: &Break, protocols: &[Kind]) -> Result<ExitCode, Failure> {
                 tally.refused,
                 tally.repaired,
                 tally.unrepaired
-            ),
+            )
         });
         if let (false, Some(what)) = (args.json, &tally.first) {
             say(&format!("  {what}"));
@@ -284,9 +287,10 @@ fn no_chip_for(subject: StoreSubject, lie: Lie, on_chip: bool) -> Result<(), Fai
 }
 
 fn subject(of_tables: bool) -> StoreSubject {
-    match of_tables {
-        true => StoreSubject::Tables,
-        false => StoreSubject::Pages,
+    if of_tables {
+        StoreSubject::Tables
+    } else {
+        StoreSubject::Pages
     }
 }
 

@@ -41,9 +41,10 @@ pub(super) fn carry_out(campaign: &RotCampaign, as_json: bool) -> bool {
     let bar = progress_bar(campaign.damages, &campaign.protocol.to_string());
     let findings = campaign.run(&|damages| bar.inc(damages));
     bar.finish_and_clear();
-    match as_json {
-        true => say(&in_json(campaign, &findings).to_string()),
-        false => print(campaign, &findings),
+    if as_json {
+        say(&in_json(campaign, &findings).to_string())
+    } else {
+        print(campaign, &findings)
     }
     findings.work.silent() > 0
 }

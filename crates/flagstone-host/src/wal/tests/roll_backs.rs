@@ -108,12 +108,11 @@ fn roll_back(deletes: u32, bytes: usize, frames: usize, restarts: bool) -> Resul
             run.commit(tx);
         }
     }
-    match restarts {
-        false => {
-            let done = run.host.abort(run.now, large);
-            run.now = done.map_err(|error| format!("it is not rolled back: {error}"))?;
-        }
-        true => run = run.restart()?,
+    if restarts {
+        run = run.restart()?
+    } else {
+        let done = run.host.abort(run.now, large);
+        run.now = done.map_err(|error| format!("it is not rolled back: {error}"))?;
     }
     for n in 0..deletes {
         assert!(run.has(n / 8, (n % 8) as u16, &record), "{n}");

@@ -154,9 +154,12 @@ impl Space {
         if let Some(added) = page.checked_sub(self.loaded) {
             return self.added[added as usize].0;
         }
-        let first = |relation: &Relation| match relation.is_heap() {
-            true => self.heaps[*relation as usize].first,
-            false => self.tree(*relation).levels[0].0,
+        let first = |relation: &Relation| {
+            if relation.is_heap() {
+                self.heaps[*relation as usize].first
+            } else {
+                self.tree(*relation).levels[0].0
+            }
         };
         let behind = Relation::ALL.partition_point(|relation| first(relation) <= page);
         Relation::ALL[behind - 1]

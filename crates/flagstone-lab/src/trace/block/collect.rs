@@ -304,9 +304,10 @@ impl<'a> Collector<'a> {
                 }
             }
         }
-        problem += match may_state {
-            true => ". State the unit with --time-unit, or take them as they are with --any-rate",
-            false => ". Take them as they are with --any-rate",
+        problem += if may_state {
+            ". State the unit with --time-unit, or take them as they are with --any-rate"
+        } else {
+            ". Take them as they are with --any-rate"
         };
         Err(ImportError::Whole(problem))
     }
@@ -419,9 +420,10 @@ impl Requests {
             for page in pages {
                 event(transaction, op, page)?;
             }
-            match alone {
-                true => event(transaction, Op::Commit, 0)?,
-                false => drop(open.insert(volume, transaction)),
+            if alone {
+                event(transaction, Op::Commit, 0)?
+            } else {
+                _ = open.insert(volume, transaction);
             }
             self.report.requests += 1;
         }

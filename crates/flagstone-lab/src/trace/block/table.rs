@@ -146,14 +146,13 @@ pub fn import(
         if names {
             continue;
         }
-        let read = match text.contains('"') {
-            false => row.read(&split(text, table.delimiter)),
-            true => {
-                let owned = csv::split(text, table.delimiter);
-                let mut fields = Fields::default();
-                owned.iter().for_each(|field| fields.push(field));
-                row.read(&fields)
-            }
+        let read = if text.contains('"') {
+            let owned = csv::split(text, table.delimiter);
+            let mut fields = Fields::default();
+            owned.iter().for_each(|field| fields.push(field));
+            row.read(&fields)
+        } else {
+            row.read(&split(text, table.delimiter))
         };
         let (time_ns, op, offset, bytes) = match read {
             Ok(read) => read,

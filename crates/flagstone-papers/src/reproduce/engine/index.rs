@@ -98,13 +98,12 @@ impl IndexRun {
         let kinds: Vec<(IndexKind, &str)> = IndexKind::ALL.iter().map(of).collect();
         let index = by_name("index", &self.index, &kinds)?;
         let settings = settings(index, &self.at_scale(&self.set))?;
-        let load = match self.load.is_empty() {
-            true => None,
-            false => {
-                let mut table = self.set.clone();
-                table.extend(self.load.clone());
-                Some(self::settings(index, &self.at_scale(&table))?)
-            }
+        let load = if self.load.is_empty() {
+            None
+        } else {
+            let mut table = self.set.clone();
+            table.extend(self.load.clone());
+            Some(self::settings(index, &self.at_scale(&table))?)
         };
         let options = self.options.scaled(|number| self.scaled(number));
         let workload = KeyWorkload::new(&self.workload, &options);

@@ -271,9 +271,10 @@ impl ReplayRun {
         };
         let script = part.as_ref().unwrap_or(&whole);
         let fill = setup.fill();
-        let outcome = match library.is_shared(&key(&fill)) {
-            true => with_filled(fill, |device| setup.run_filled(device, script, &source)),
-            false => setup.run(script, &source),
+        let outcome = if library.is_shared(&key(&fill)) {
+            with_filled(fill, |device| setup.run_filled(device, script, &source))
+        } else {
+            setup.run(script, &source)
         };
         match outcome {
             Ok(record) => Ok(Outcome::Done {

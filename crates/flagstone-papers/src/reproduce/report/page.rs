@@ -256,9 +256,10 @@ fn paper(
     results: &Results,
 ) -> String {
     let (name, title) = (experiment.name(), experiment.title.as_str());
-    let title = match title.starts_with(name) {
-        true => title.to_string(),
-        false => format!("{name}: {title}"),
+    let title = if title.starts_with(name) {
+        title.to_string()
+    } else {
+        format!("{name}: {title}")
     };
     let mut text = format!(
         "<h2 id=\"{}\">{}</h2>\n<p class=\"cite\">{}</p>\n<div class=\"paper\">\n{}",
@@ -313,9 +314,10 @@ fn figure(
         let has_points = spec.chart == Chart::Lines;
         let chip = |(name, _): &(String, Vec<_>)| {
             let of_it = colour(place(name));
-            let sample = match has_points {
-                true => format!("<b style=\"color:{of_it}\">{}</b>", sign(place(name))),
-                false => format!("<i style=\"background:{of_it}\"></i>"),
+            let sample = if has_points {
+                format!("<b style=\"color:{of_it}\">{}</b>", sign(place(name)))
+            } else {
+                format!("<i style=\"background:{of_it}\"></i>")
             };
             format!("<span>{sample} {}</span> ", escape(name))
         };

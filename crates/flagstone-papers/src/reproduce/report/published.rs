@@ -99,16 +99,13 @@ pub(super) fn plots(figure: &Measured, claims: &[&Judged], place: Places<'_>) ->
             .iter()
             .filter(|known| at == usize::MAX || known.0 == at)
         {
-            let (from, to) = match is_bars {
-                true => {
-                    let bar = BARS / all.len() as f64;
-                    let left = index as f64 + 1.0 - BARS / 2.0 + bar * series as f64;
-                    (left, left + bar)
-                }
-                false => {
-                    let half = ((high - low) * HALF_DASH).max(f64::EPSILON);
-                    (x - half, x + half)
-                }
+            let (from, to) = if is_bars {
+                let bar = BARS / all.len() as f64;
+                let left = index as f64 + 1.0 - BARS / 2.0 + bar * series as f64;
+                (left, left + bar)
+            } else {
+                let half = ((high - low) * HALF_DASH).max(f64::EPSILON);
+                (x - half, x + half)
             };
             let published = y * factor;
             most = most.max(published);

@@ -78,12 +78,11 @@ impl Point {
     /// Assigns a value to a setting; `set` are the resulting settings.
     fn put(&mut self, open: &Open, value: Value, set: Table) {
         self.at.insert(open.axis.name.clone(), value);
-        match open.only.is_empty() {
-            true => lay(&mut self.set, &set),
-            false => {
-                let only = open.only.clone();
-                self.over.push(Over { only, set });
-            }
+        if open.only.is_empty() {
+            lay(&mut self.set, &set)
+        } else {
+            let only = open.only.clone();
+            self.over.push(Over { only, set });
         }
     }
 

@@ -226,9 +226,12 @@ impl Analysis {
             ids => ids.iter().map(short).collect::<Vec<String>>().join(", "),
         };
         let mut text = String::new();
-        let quoted = |word: &String| match word.contains(' ') {
-            true => format!("'{word}'"),
-            false => word.clone(),
+        let quoted = |word: &String| {
+            if word.contains(' ') {
+                format!("'{word}'")
+            } else {
+                word.clone()
+            }
         };
         let words = self.names.iter().chain(&self.options).map(quoted);
         let words = words.collect::<Vec<String>>().join(" ");

@@ -340,9 +340,10 @@ fn a_climb_joins_what_helps_alone() {
         point,
         claims: Ok(["a", "b", "c"]
             .map(|claim| {
-                let verdict = match holds.contains(&claim) {
-                    true => Verdict::Holds,
-                    false => Verdict::Differs,
+                let verdict = if holds.contains(&claim) {
+                    Verdict::Holds
+                } else {
+                    Verdict::Differs
                 };
                 (claim.to_string(), (verdict, Vec::new()))
             })

@@ -60,9 +60,10 @@ impl Joining {
         }
         let page = self.page as usize;
         // A database gets its first page before all others.
-        let at = match self.own.starts_with(MAGIC) {
-            true => self.dice.below(60) * self.page,
-            false => 0,
+        let at = if self.own.starts_with(MAGIC) {
+            self.dice.below(60) * self.page
+        } else {
+            0
         };
         let mut data = vec![self.dice.below(255) as u8 + 1; page];
         if at == 0 && self.own.len() >= page && self.dice.below(2) == 0 {

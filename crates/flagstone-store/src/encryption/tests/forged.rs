@@ -7,9 +7,10 @@ use crate::pages::tests::assert_says;
 /// Offsets of the two superblocks, newest first.
 fn heads(medium: &Recorded) -> [u64; 2] {
     let sequence = |at: u64| get(&read(medium, at), superblock::SEQUENCE);
-    match sequence(0) > sequence(4096) {
-        true => [0, 4096],
-        false => [4096, 0],
+    if sequence(0) > sequence(4096) {
+        [0, 4096]
+    } else {
+        [4096, 0]
     }
 }
 

@@ -151,9 +151,10 @@ fn can_be_used(left: &Recorded, options: &OpenOptions) -> Result<(), String> {
     store.close().map_err(|error| error.to_string())?;
     let mut store = open()?;
     let report = store.check().map_err(|error| error.to_string())?;
-    match store.page(3) == Some(b"first".to_vec()) && report.is_well() {
-        true => Ok(()),
-        false => Err(format!("{report:?}")),
+    if store.page(3) == Some(b"first".to_vec()) && report.is_well() {
+        Ok(())
+    } else {
+        Err(format!("{report:?}"))
     }
 }
 

@@ -132,9 +132,10 @@ fn found_in(medium: &Recorded, is_stale: bool) -> Result<Pages, String> {
     let opened = open(medium, is_stale);
     let mut store = opened.map_err(|error| format!("it does not open: {error}"))?;
     let report = store.check().map_err(|error| error.to_string())?;
-    match report.is_well() {
-        true => Ok(contents(&mut store)),
-        false => Err(format!("the check says {report:?}")),
+    if report.is_well() {
+        Ok(contents(&mut store))
+    } else {
+        Err(format!("the check says {report:?}"))
     }
 }
 

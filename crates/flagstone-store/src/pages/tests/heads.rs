@@ -46,9 +46,10 @@ fn moments(protocol: Kind) -> Vec<Moment> {
 /// Offset of the newer superblock; openings and blocks in the older one.
 fn older(bytes: &[u8]) -> (usize, u64, u64) {
     let sequence = |at: usize| get(&bytes[at..], superblock::SEQUENCE);
-    let (newer, older) = match sequence(0) > sequence(4096) {
-        true => (0, 4096),
-        false => (4096, 0),
+    let (newer, older) = if sequence(0) > sequence(4096) {
+        (0, 4096)
+    } else {
+        (4096, 0)
     };
     let field = |range| get(&bytes[older..], range);
     (newer, field(superblock::BOOT), field(superblock::BLOCKS))

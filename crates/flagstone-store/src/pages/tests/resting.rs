@@ -153,10 +153,7 @@ fn a_cut_in_a_close_leaves_all_or_nothing_of_it() {
             assert!(is_right, "seed {seed}");
             let uncached = history.look(Landing::Everything, &reading().uncached());
             assert_eq!(uncached, (false, true), "a cut is no damage");
-            match resumed {
-                true => with += 1,
-                false => without += 1,
-            }
+            if resumed { with += 1 } else { without += 1 }
         }
     }
     assert!(with > 10 && without > 50, "{with} and {without}");

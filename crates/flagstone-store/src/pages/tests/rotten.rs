@@ -30,9 +30,10 @@ fn options(encrypted: bool) -> OpenOptions {
     }
 }
 
-const KINDS: &[bool] = match cfg!(feature = "encryption") {
-    true => &[false, true],
-    false => &[false],
+const KINDS: &[bool] = if cfg!(feature = "encryption") {
+    &[false, true]
+} else {
+    &[false]
 };
 
 /// A medium, its contents, and the contents before the commit that wrote the latest pages.
@@ -58,9 +59,10 @@ fn left(options: &OpenOptions, batch: u32, later: u32, closes: bool) -> Left {
         store.put(20 + number % 7, &number.to_le_bytes());
     }
     let pages = contents(&mut store);
-    match closes {
-        true => store.close().expect("no fault"),
-        false => std::mem::forget(store),
+    if closes {
+        store.close().expect("no fault")
+    } else {
+        std::mem::forget(store)
     }
     Left {
         bytes: medium.to_vec(),
@@ -114,9 +116,10 @@ fn comes(left: &Left, bytes: &[u8], options: &OpenOptions) -> Comes {
         );
         return Comes::Right;
     }
-    match held == left.before {
-        true => Comes::WithoutLast,
-        false => Comes::Silent,
+    if held == left.before {
+        Comes::WithoutLast
+    } else {
+        Comes::Silent
     }
 }
 
@@ -403,12 +406,13 @@ fn after_a_close_the_block_that_was_written_last_is_missed() {
                 let comes = comes(&left, &bytes, &options);
                 let is_silent =
                     options.mistake.is(Mistake::HorizonIgnored) && (first, harm) != (mark, 0xff);
-                match is_silent {
-                    true => assert_eq!(comes, Comes::Silent),
-                    false => assert!(
+                if is_silent {
+                    assert_eq!(comes, Comes::Silent)
+                } else {
+                    assert!(
                         matches!(comes, Comes::Refused(_)),
                         "{first}, {harm}: {comes:?}"
-                    ),
+                    )
                 }
             }
         }
@@ -453,9 +457,10 @@ fn an_unreadable_summary_says_that_its_pages_were_durable() {
             written: Vec::new(),
         };
         let comes = comes(&left, &left.bytes, &options);
-        match options.mistake.is(Mistake::HorizonIgnored) {
-            true => assert_eq!(comes, Comes::Silent),
-            false => assert!(matches!(comes, Comes::Refused(_)), "{comes:?}"),
+        if options.mistake.is(Mistake::HorizonIgnored) {
+            assert_eq!(comes, Comes::Silent)
+        } else {
+            assert!(matches!(comes, Comes::Refused(_)), "{comes:?}")
         }
     }
 }

@@ -93,9 +93,10 @@ impl Medium for Holed {
     }
 
     fn take(&self, _: u64, bytes: u64) -> io::Result<()> {
-        match self.left() >= Some(bytes) {
-            true => Ok(()),
-            false => Err(io::ErrorKind::StorageFull.into()),
+        if self.left() >= Some(bytes) {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::StorageFull.into())
         }
     }
 

@@ -128,10 +128,13 @@ fn row(pages: &[Seen], checkpoint: u64, table_has: impl Fn(&Seen) -> bool) -> &'
         };
     }
     match pages.iter().find(|page| page.count > 0) {
-        Some(last) if last.count as usize == pages.len() => match last.version > checkpoint {
-            true => "@C",
-            false => "@D",
-        },
+        Some(last) if last.count as usize == pages.len() => {
+            if last.version > checkpoint {
+                "@C"
+            } else {
+                "@D"
+            }
+        }
         _ if pages.iter().any(table_has) => "@G",
         None => "@A",
         Some(_) => "@B",

@@ -19,11 +19,12 @@ impl Device {
     /// # Errors
     /// The protocol does not support snapshots.
     pub fn snapshot(&mut self) -> Result<SnapshotId, DeviceError> {
-        match self.protocol.allows_snapshots() {
-            true => Ok(self.ftl.take_snapshot()),
-            false => Err(DeviceError::NoSnapshots {
+        if self.protocol.allows_snapshots() {
+            Ok(self.ftl.take_snapshot())
+        } else {
+            Err(DeviceError::NoSnapshots {
                 protocol: self.info.name,
-            }),
+            })
         }
     }
 

@@ -138,9 +138,10 @@ fn a_device_whose_numbers_are_near_their_end_takes_no_new_work_and_can_be_read()
         for sequences in [true, false] {
             let mut device = device(kind);
             let mut now = put(&mut device, Nanos::ZERO, 5, 9).expect("the first");
-            match sequences {
-                true => device.ftl.skip_sequences(end - 100 - device.ftl.last_seq()),
-                false => device.last_tx = TxId(end - 40),
+            if sequences {
+                device.ftl.skip_sequences(end - 100 - device.ftl.last_seq())
+            } else {
+                device.last_tx = TxId(end - 40)
             }
             let mut value = 0;
             let error = loop {

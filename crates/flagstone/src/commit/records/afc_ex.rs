@@ -87,9 +87,10 @@ impl Verdicts for AfcEx {
     }
 
     fn next(&self, tx: TxId) -> u8 {
-        match self.owners.table.contains_key(&tx) {
-            true => TRUE,
-            false => FALSE_AT_FIRST,
+        if self.owners.table.contains_key(&tx) {
+            TRUE
+        } else {
+            FALSE_AT_FIRST
         }
     }
 
@@ -115,9 +116,10 @@ impl Verdicts for AfcEx {
         let Some(row) = self.owners.table.remove(&tx) else {
             return Ok(now);
         };
-        let barrier = match self.rules.broken_by(Mistake::NoBarrier) {
-            true => now,
-            false => ftl.sync(now, row.written)?,
+        let barrier = if self.rules.broken_by(Mistake::NoBarrier) {
+            now
+        } else {
+            ftl.sync(now, row.written)?
         };
         let mut done = barrier;
         if let Some(first) = row.state.first {

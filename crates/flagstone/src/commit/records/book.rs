@@ -137,9 +137,10 @@ impl Book {
             }
         }
         let kept = self.entries.len();
-        match met == kept {
-            true => Ok(()),
-            false => Err(format!("{kept} entries are in the table, {met} on flash")),
+        if met == kept {
+            Ok(())
+        } else {
+            Err(format!("{kept} entries are in the table, {met} on flash"))
         }
     }
 }

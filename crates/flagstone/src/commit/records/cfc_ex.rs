@@ -131,9 +131,10 @@ impl CfcEx {
             // D12: the verdict is not read again once the programs that superseded its versions are
             // durable. That includes versions whose erase is in flight (D13).
             _ => {
-                let erased = match self.rules.broken_by(Mistake::IssuedIsSafe) {
-                    true => now,
-                    false => now.max(row.written),
+                let erased = if self.rules.broken_by(Mistake::IssuedIsSafe) {
+                    now
+                } else {
+                    now.max(row.written)
                 };
                 Ok(outside
                     .iter()
@@ -171,9 +172,10 @@ impl Verdicts for CfcEx {
         let Some(row) = self.owners.table.get_mut(&tx) else {
             return Ok(now);
         };
-        let barrier = match self.rules.broken_by(Mistake::NoBarrier) {
-            true => now,
-            false => ftl.sync(now, row.written)?,
+        let barrier = if self.rules.broken_by(Mistake::NoBarrier) {
+            now
+        } else {
+            ftl.sync(now, row.written)?
         };
         // The newest page whose flag may still be read. A flag torn by a cut is left alone (D8).
         let is_open = |member: &&Member| self.owners.book.flag(**member) == FALSE;

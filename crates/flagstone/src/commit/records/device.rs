@@ -495,9 +495,10 @@ impl RecordDevice {
 
     fn in_range(&self, at: Lpn) -> Result<(), DeviceError> {
         let pages = self.ftl.logical_pages();
-        match at.0 < pages {
-            true => Ok(()),
-            false => Err(DeviceError::OutOfRange { at, pages }),
+        if at.0 < pages {
+            Ok(())
+        } else {
+            Err(DeviceError::OutOfRange { at, pages })
         }
     }
 

@@ -174,9 +174,10 @@ impl Bounds {
     /// Refuses work after a root could not be written.
     #[inline]
     pub(super) fn doubt(&self) -> Result<(), FtlError> {
-        match self.is_spent {
-            true => Err(FtlError::MetaFull),
-            false => Ok(()),
+        if self.is_spent {
+            Err(FtlError::MetaFull)
+        } else {
+            Ok(())
         }
     }
 
@@ -225,9 +226,10 @@ impl Seal {
         bounds.blocks.dedup();
         // A root that is no checkpoint also lists everything in the previous one.
         let blob = self.root();
-        let ready = match is_checkpoint {
-            true => ftl.checkpoint(now, blob)?,
-            false => ftl.keep_in_root(now, blob)?,
+        let ready = if is_checkpoint {
+            ftl.checkpoint(now, blob)?
+        } else {
+            ftl.keep_in_root(now, blob)?
         };
         ftl.zone_from(ready);
         self.bounds.as_mut().expect("it is there").ready = ready;

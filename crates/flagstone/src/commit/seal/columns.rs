@@ -260,9 +260,10 @@ impl Columns {
         Column {
             bytes: &self.bytes[block.start as usize..],
             begin: before * pages,
-            pages: match is_full || width > 0 {
-                true => block.pages.into(),
-                false => 0,
+            pages: if is_full || width > 0 {
+                block.pages.into()
+            } else {
+                0
             },
             width,
             mask: (1 << width) - 1,
@@ -427,9 +428,10 @@ impl There {
         self.versions.clear();
         self.last = None;
         for (is_list, lpn, seq, count, sum) in versions {
-            let of = match is_list {
-                true => Of::List(seq),
-                false => Of::Page(lpn),
+            let of = if is_list {
+                Of::List(seq)
+            } else {
+                Of::Page(lpn)
             };
             self.versions.push((of, seq));
             if count > 0 && self.last.is_none_or(|last| last.seq >= seq) {
@@ -458,9 +460,10 @@ impl There {
             return self.last.map(|last| last.seq).or(first);
         }
         let last = self.last?;
-        let pages = match mistake.is(Mistake::CopiesCounted) {
-            true => self.versions.len(),
-            false => self.pages,
+        let pages = if mistake.is(Mistake::CopiesCounted) {
+            self.versions.len()
+        } else {
+            self.pages
         };
         let has_sum = last.sum.is_none_or(|sum| sum == self.sum) || mistake.is(Mistake::NoSum);
         let is_whole = pages == last.count as usize && has_sum;

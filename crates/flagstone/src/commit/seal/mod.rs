@@ -260,9 +260,10 @@ impl Protocol for Seal {
             self.announce(ftl, now)?;
         }
         self.requests = self.requests.saturating_add(u32::from(round == 0));
-        match round == 0 && self.evidence.piled_up() > self.undecided {
-            true => Ok(self.oldest_undecided(ftl).map(Way::Collect)),
-            false => Ok(None),
+        if round == 0 && self.evidence.piled_up() > self.undecided {
+            Ok(self.oldest_undecided(ftl).map(Way::Collect))
+        } else {
+            Ok(None)
         }
     }
 
@@ -295,9 +296,12 @@ impl Protocol for Seal {
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
         let active = tx.and_then(|tx| self.live.get(tx));
-        let own = active.and_then(|active| match active.trims.has(at) {
-            true => Some(Found::Nothing),
-            false => active.held.find(&active.writes, at),
+        let own = active.and_then(|active| {
+            if active.trims.has(at) {
+                Some(Found::Nothing)
+            } else {
+                active.held.find(&active.writes, at)
+            }
         });
         own.unwrap_or_else(|| ftl.slot(at).into())
     }
@@ -352,9 +356,10 @@ impl Protocol for Seal {
         if self.mistake.is(Mistake::TrimsDropped) {
             active.trims.drop_at_once(ftl);
         }
-        let wait_for = match self.mistake.is(Mistake::LastPageWaited) {
-            true => last.done,
-            false => active.writes.done,
+        let wait_for = if self.mistake.is(Mistake::LastPageWaited) {
+            last.done
+        } else {
+            active.writes.done
         };
         let durable = ftl.sync(now, wait_for)?;
         self.rely_on(Mistake::CommitsNotWaited, durable);
@@ -461,9 +466,10 @@ impl Owner for Seal {
         }
         let bounds = self.bounds.as_ref();
         let from = bounds.map_or(now, |bounds| bounds.collects_from(now));
-        self.now = match self.mistake.is(Mistake::DecidedEarly) {
-            true => from,
-            false => self.evidence.copies_from(from),
+        self.now = if self.mistake.is(Mistake::DecidedEarly) {
+            from
+        } else {
+            self.evidence.copies_from(from)
         };
         self.seal_due(ftl, self.now)?;
         Ok(self.now)
@@ -491,9 +497,10 @@ impl Owner for Seal {
         }
         put(tail, tail::XID, 0);
         put(tail, tail::COUNT, 1);
-        match self.mistake.is(Mistake::CopyKeepsSeq) {
-            true => Relocation::Copy,
-            false => Relocation::Renew,
+        if self.mistake.is(Mistake::CopyKeepsSeq) {
+            Relocation::Copy
+        } else {
+            Relocation::Renew
         }
     }
 
@@ -506,9 +513,10 @@ impl Owner for Seal {
         let (was, is) = (Slot::of(header.kind, from), Slot::of(header.kind, to.at));
         let block = ftl.geometry().block_of(to.at);
         let is_list = header.kind == PageKind::Trims;
-        let is_mapped = match is_list {
-            true => self.copied.is_none_or(|tx| self.live.get(tx).is_none()),
-            false => ftl.slot(header.lpn) == was,
+        let is_mapped = if is_list {
+            self.copied.is_none_or(|tx| self.live.get(tx).is_none())
+        } else {
+            ftl.slot(header.lpn) == was
         };
         if is_mapped {
             if !is_list {
@@ -525,9 +533,10 @@ impl Owner for Seal {
         }
         let active = self.copied.and_then(|tx| self.live.get_mut(tx));
         let active = active.expect("a live page is mapped, or that of a live transaction");
-        let follows = match is_list {
-            true => active.trims.follow(from, to.at),
-            false => active.writes.follow(header.lpn, was, is, Nanos::ZERO),
+        let follows = if is_list {
+            active.trims.follow(from, to.at)
+        } else {
+            active.writes.follow(header.lpn, was, is, Nanos::ZERO)
         };
         assert!(follows, "a live transaction has one live version of a page");
         // The copy does not repeat the statement of the page.
@@ -550,9 +559,10 @@ impl Owner for Seal {
         if lists.is_empty() {
             return ftl.sync(now, self.relied_until);
         }
-        let durable = match self.mistake.is(Mistake::ListEarly) {
-            true => now,
-            false => ftl.sync(now, self.relied_until)?,
+        let durable = if self.mistake.is(Mistake::ListEarly) {
+            now
+        } else {
+            ftl.sync(now, self.relied_until)?
         };
         kept.extend(&lists);
         self.listing = self.evidence.listing(kept);
@@ -560,11 +570,9 @@ impl Owner for Seal {
         self.evidence.list(&lists);
         // Another collection at this instant may rely on the list in this root.
         self.rely_on(Mistake::RootNotWaited, listed);
-        match self.mistake.is(Mistake::RootNotWaited) {
-            true => Ok(durable),
-            // The root was issued after everything else was durable, and was waited for.
-            false => Ok(listed),
-        }
+        // The root was issued after everything else was durable, and is waited for.
+        let waits = !self.mistake.is(Mistake::RootNotWaited);
+        Ok(if waits { listed } else { durable })
     }
 
     /// Seals the block early, and all blocks that have waited longer.

@@ -88,13 +88,15 @@ impl Newest {
 
     /// The sort key of a version: place, write sequence, and physical page for copies.
     fn key(&self, (place, seq): (u64, u64), slot: Slot) -> (u64, u64, u32) {
-        let place = match self.mistake.is(Mistake::OrderBySeq) {
-            true => seq,
-            false => place,
+        let place = if self.mistake.is(Mistake::OrderBySeq) {
+            seq
+        } else {
+            place
         };
-        let inside = match self.mistake.is(Mistake::AnyOrderInside) {
-            true => 0,
-            false => seq,
+        let inside = if self.mistake.is(Mistake::AnyOrderInside) {
+            0
+        } else {
+            seq
         };
         // The bit for *trimmed* is the least significant.
         (place, inside, slot.encode().rotate_left(1))

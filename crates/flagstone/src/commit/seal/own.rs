@@ -86,9 +86,10 @@ impl Active {
         let held = self.held.lpn();
         let overwrites = held.is_some_and(|at| self.writes.get(at).is_some());
         let overwritten = self.overwritten + u64::from(overwrites);
-        let lists = match mistake.is(Mistake::TrimsNotCounted) {
-            true => &[],
-            false => &self.trims.lists[..],
+        let lists = if mistake.is(Mistake::TrimsNotCounted) {
+            &[]
+        } else {
+            &self.trims.lists[..]
         };
         let count = self.writes.entries().len() + lists.len() + usize::from(!overwrites);
         let count = count as u32;

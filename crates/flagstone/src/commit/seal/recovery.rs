@@ -87,18 +87,21 @@ pub(super) fn read(
         Some(bounds) => bounds.written(ftl, mounted.done)?,
         None => (ftl.data_blocks(), mounted.done),
     };
-    let unto = match mistake.is(Mistake::TableIgnored) {
-        true => 0,
-        false => bounds.as_ref().map_or(0, Bounds::unto),
+    let unto = if mistake.is(Mistake::TableIgnored) {
+        0
+    } else {
+        bounds.as_ref().map_or(0, Bounds::unto)
     };
-    let mut last_tx = match mistake.is(Mistake::XidNotInTable) {
-        true => TxId(0),
-        false => bounds.as_ref().map_or(TxId(0), Bounds::last_tx),
+    let mut last_tx = if mistake.is(Mistake::XidNotInTable) {
+        TxId(0)
+    } else {
+        bounds.as_ref().map_or(TxId(0), Bounds::last_tx)
     };
     // A ruling also states the entries of the mapping table on flash.
-    let table: Vec<Slot> = match tells {
-        true => (0..logical_pages).map(|lpn| ftl.slot(Lpn(lpn))).collect(),
-        false => Vec::new(),
+    let table: Vec<Slot> = if tells {
+        (0..logical_pages).map(|lpn| ftl.slot(Lpn(lpn))).collect()
+    } else {
+        Vec::new()
     };
     let mut found = Versions::new(&geometry, tells);
     let mut newest = Newest::new(logical_pages, unto, mistake);
@@ -176,9 +179,12 @@ pub(super) fn read(
     }
     let mut rulings = Rulings::new(tells);
     if rulings.listens() {
-        let table_has = |version: &Version| match version.is_list {
-            true => table.contains(&version.slot),
-            false => table[version.lpn.index()] == version.slot,
+        let table_has = |version: &Version| {
+            if version.is_list {
+                table.contains(&version.slot)
+            } else {
+                table[version.lpn.index()] == version.slot
+            }
         };
         places.tell(&mut rulings, table_has, &found.all);
     }
@@ -196,9 +202,10 @@ pub(super) fn read(
     }
     ftl.revive_mapped()?;
     ftl.finish_mount();
-    let evidence = match mistake.is(Mistake::TableForgotten) {
-        true => Evidence::default(),
-        false => places.needed(ftl, columns),
+    let evidence = if mistake.is(Mistake::TableForgotten) {
+        Evidence::default()
+    } else {
+        places.needed(ftl, columns)
     };
     Ok(Recovery {
         evidence,
@@ -347,9 +354,10 @@ impl Places {
                     format!("pages of it that are there: {}; {says}", there.pages)
                 }
             };
-            let what = match version.is_list {
-                true => format!("trims up to logical page {}", version.lpn),
-                false => format!("logical page {}", version.lpn),
+            let what = if version.is_list {
+                format!("trims up to logical page {}", version.lpn)
+            } else {
+                format!("logical page {}", version.lpn)
             };
             let because = format!("{what}, {place}");
             let at = version.slot.ppn().into_iter().collect();

@@ -114,9 +114,10 @@ impl Seal {
     fn sums_until(&self, block: Pbn) -> Nanos {
         let waiting = self.waiting.get(&block);
         let has_sum = waiting.is_some_and(|waiting| waiting.has_sum);
-        match has_sum && !self.mistake.is(Mistake::SumNotAwaited) {
-            true => self.relied_until,
-            false => Nanos::ZERO,
+        if has_sum && !self.mistake.is(Mistake::SumNotAwaited) {
+            self.relied_until
+        } else {
+            Nanos::ZERO
         }
     }
 
@@ -128,22 +129,25 @@ impl Seal {
         now: Nanos,
         (block, done): (Pbn, Nanos),
     ) -> Result<(), FtlError> {
-        let now = match self.mistake.is(Mistake::SummaryFirst) {
-            true => now,
-            false => ftl.sync(now, done.max(self.sums_until(block)))?,
+        let now = if self.mistake.is(Mistake::SummaryFirst) {
+            now
+        } else {
+            ftl.sync(now, done.max(self.sums_until(block)))?
         };
         let (evidence, live, mistake) = (&self.evidence, &self.live, self.mistake);
         let mut said = Vec::new();
         let sealed = ftl.summarise(now, block, |head, tail| {
             let tx = TxId(get(tail, tail::XID));
             let is_sealed = mistake.is(Mistake::LiveSealed) && live.get(tx).is_some();
-            let durable_at = match mistake.is(Mistake::VerdictEarly) {
-                true => Nanos(u64::MAX),
-                false => now,
+            let durable_at = if mistake.is(Mistake::VerdictEarly) {
+                Nanos(u64::MAX)
+            } else {
+                now
             };
-            let cv = match is_sealed {
-                true => Some(head.seq),
-                false => evidence.place(tx, durable_at),
+            let cv = if is_sealed {
+                Some(head.seq)
+            } else {
+                evidence.place(tx, durable_at)
             };
             // A transaction so long that the difference does not fit stays undecided.
             let ahead = cv.and_then(|cv| cv.checked_sub(head.seq));

@@ -329,9 +329,10 @@ fn pages_of_a_live_transaction_can_be_collected() {
                 }
             }
             assert!(collected > 1);
-            match commits {
-                true => small.commit(tx),
-                false => small.abort(tx),
+            if commits {
+                small.commit(tx)
+            } else {
+                small.abort(tx)
             }
             let mut small = small.restart(EVERYTHING);
             let right = if commits { [2, 2, 2] } else { [1, 1, 1] };

@@ -153,12 +153,13 @@ impl Trims {
             return Err(format!("list {} of {tx} is not live", list.at));
         }
         let bytes = trims_page(&self.next()).len() - trim_list::SIZE;
-        match bytes == self.bytes {
-            true => Ok(()),
-            false => Err(format!(
+        if bytes == self.bytes {
+            Ok(())
+        } else {
+            Err(format!(
                 "trims of {tx} take {bytes} bytes, not {}",
                 self.bytes
-            )),
+            ))
         }
     }
 

@@ -238,9 +238,10 @@ impl Ftl {
 
     /// The error for an unreadable list of trims.
     pub fn lost_trims(&self, at: Ppn) -> FtlError {
-        match self.flash.never_fails() {
-            true => FtlError::Damaged(self.damage_of_trims(at).to_string()),
-            false => FtlError::Unreadable { at },
+        if self.flash.never_fails() {
+            FtlError::Damaged(self.damage_of_trims(at).to_string())
+        } else {
+            FtlError::Unreadable { at }
         }
     }
 

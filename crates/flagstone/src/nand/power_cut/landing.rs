@@ -173,9 +173,10 @@ impl Moment {
             close(&ops, &mut closed);
             landed == closed
         };
-        let all: Vec<u64> = match begun <= TRIED {
-            true => (0..1 << begun).filter(is_closed).collect(),
-            false => Vec::new(),
+        let all: Vec<u64> = if begun <= TRIED {
+            (0..1 << begun).filter(is_closed).collect()
+        } else {
+            Vec::new()
         };
         let whole = !all.is_empty() && all.len() <= most;
         let chosen = match (whole, all.is_empty()) {

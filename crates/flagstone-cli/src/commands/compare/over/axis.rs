@@ -136,15 +136,14 @@ fn between(low: f64, high: f64, points: u32, whole: bool) -> Vec<f64> {
     let steps = f64::from(points - 1);
     let nth = |n: u32| {
         let share = f64::from(n) / steps;
-        let value = match by_factors {
-            true => low * (high / low).powf(share),
-            false => low + (high - low) * share,
+        let value = if by_factors {
+            low * (high / low).powf(share)
+        } else {
+            low + (high - low) * share
         };
-        match whole {
-            true => value.round(),
-            // Round, so that a tenth is the number 0.1 and not a neighbour of it.
-            false => (value * 1e4).round() / 1e4,
-        }
+        // A tenth is rounded to the number 0.1, not to a neighbour of it.
+        let digits = if whole { 1.0 } else { 1e4 };
+        (value * digits).round() / digits
     };
     let mut values: Vec<f64> = (0..points).map(nth).collect();
     values.dedup();

@@ -162,9 +162,12 @@ impl Versions for SeenVersions {
     /// The newest version if it is committed, otherwise the one that its back pointer names.
     fn counting(&self, page: Lpn, is_committed: bool) -> (u32, Slot) {
         let newest = self.last(page);
-        let number = newest.map(|newest| match is_committed {
-            true => newest.version.number,
-            false => newest.back,
+        let number = newest.map(|newest| {
+            if is_committed {
+                newest.version.number
+            } else {
+                newest.back
+            }
         });
         let mut versions = self.of(page).iter();
         let counts = versions.find(|record| Some(record.version.number) == number);

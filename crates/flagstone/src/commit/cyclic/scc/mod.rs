@@ -311,9 +311,10 @@ impl Newest {
 
     /// The version that counts, and where it is.
     fn counting(&self, is_committed: bool) -> (u32, Slot) {
-        match is_committed {
-            true => (self.number, self.slot),
-            false => (self.below, self.below_slot),
+        if is_committed {
+            (self.number, self.slot)
+        } else {
+            (self.below, self.below_slot)
         }
     }
 }

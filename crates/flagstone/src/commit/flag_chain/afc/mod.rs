@@ -383,9 +383,12 @@ impl Afc {
     /// The place that identifies the unit of a page.
     fn places(&self) -> impl Fn(Ppn) -> Ppn + Copy + use<> {
         let (geometry, block_flags) = (self.tables.geometry, self.tables.block_flags);
-        move |at| match block_flags {
-            true => geometry.page(geometry.block_of(at), 0),
-            false => at,
+        move |at| {
+            if block_flags {
+                geometry.page(geometry.block_of(at), 0)
+            } else {
+                at
+            }
         }
     }
 

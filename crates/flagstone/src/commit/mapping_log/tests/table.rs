@@ -142,9 +142,10 @@ impl Facts {
         let (mut ftl, _) = mounted.expect("the device is blank but for these pages");
         for (page, old) in OLD.into_iter().enumerate() {
             // A checkpoint has the whole group as soon as it has a part of it.
-            let slot = match self.parts.contains(&Part::Before) {
-                true => self.entry(page).slot,
-                false => Slot::Page(old),
+            let slot = if self.parts.contains(&Part::Before) {
+                self.entry(page).slot
+            } else {
+                Slot::Page(old)
             };
             ftl.set_slot(Lpn(page as u32), slot);
         }

@@ -17,9 +17,12 @@ fn with_pages(pages_per_block: u32) -> Geometry {
 /// A version with numbers in a narrow range, or anywhere.
 fn version(dice: &mut Dice, at: Ppn, near: u64) -> Version {
     let is_near = near > 0;
-    let mut number = |bits: u32| match is_near {
-        true => near + dice.below(5),
-        false => dice.below(1 << bits),
+    let mut number = |bits: u32| {
+        if is_near {
+            near + dice.below(5)
+        } else {
+            dice.below(1 << bits)
+        }
     };
     let (seq, tx, lpn) = (number(48), TxId(number(48)), Lpn(number(31) as u32));
     let (count, verdict) = (number(31) as u32, number(32) as u32);

@@ -134,9 +134,10 @@ impl Facts {
             (version, Pbn(block))
         };
         let count = u32::from(self.is_single || !self.has_tx);
-        let verdict = match self.has_verdict {
-            true => (CV - SEQ + 1) as u32,
-            false => 0,
+        let verdict = if self.has_verdict {
+            (CV - SEQ + 1) as u32
+        } else {
+            0
         };
         let mut versions = vec![page(0, SEQ, count, verdict, 1)];
         if self.has_copy {
@@ -148,9 +149,12 @@ impl Facts {
         for sibling in 1..self.pages {
             let is_last = self.has_last && sibling == self.pages - 1;
             let seq = if is_last { CV } else { SEQ + sibling };
-            let says_place = |seq| match self.has_witness && sibling == 1 {
-                true => (CV - seq + 1) as u32,
-                false => 0,
+            let says_place = |seq| {
+                if self.has_witness && sibling == 1 {
+                    (CV - seq + 1) as u32
+                } else {
+                    0
+                }
             };
             if sibling == 1 && self.older != Older::Gone {
                 let seq = SEQ - 10;

@@ -306,9 +306,10 @@ impl Flash {
     }
 
     fn erase(&mut self, block: usize) {
-        let says = match self.began {
-            true => self.words(),
-            false => [0xff; statement::SIZE],
+        let says = if self.began {
+            self.words()
+        } else {
+            [0xff; statement::SIZE]
         };
         self.erases += 1;
         let generation = (self.opening, self.erases);
@@ -350,9 +351,10 @@ impl Flash {
         let generation = self.generation_of(block);
         self.write(Place::Page(block, page), generation, seq, says);
         let is_full = page + 1 == PAGES;
-        let next = match is_full {
-            true => NONE,
-            false => block as u32 * STRIDE + page + 1,
+        let next = if is_full {
+            NONE
+        } else {
+            block as u32 * STRIDE + page + 1
         };
         self.note(block, next, Programmed::Page(stream));
         self.open[head] = Some((block, page + 1, last)).filter(|_| !is_full);

@@ -12,9 +12,10 @@ fn judged(image: &Image) -> BTreeSet<(usize, u32)> {
     let mut found = Vec::new();
     for block in 0..BLOCKS {
         let mut pages = Vec::new();
-        let last = match image.has_summary(block) {
-            true => PAGES..STRIDE,
-            false => 0..PAGES,
+        let last = if image.has_summary(block) {
+            PAGES..STRIDE
+        } else {
+            0..PAGES
         };
         for page in last {
             let at = Ppn(block as u32 * STRIDE + page);
