@@ -24,7 +24,7 @@ mod rows;
 #[path = "tidy/targets.rs"]
 mod targets;
 
-/// Lines beyond which a source file has more than one reason to exist. CONTRIBUTING.md advises less.
+/// Lines beyond which a source file is split. CONTRIBUTING.md advises half as many.
 const LINES_MAX: usize = 800;
 /// Columns of one line.
 const COLUMNS_MAX: usize = 100;
