@@ -246,7 +246,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("results");
         let error = execute(&runs, 1, &folder, &|_, _| {}).unwrap_err();
-        assert!(error.contains("none.parquet is not here"), "{error}");
+        assert!(error.contains("none.parquet does not exist"), "{error}");
         assert!(!folder.exists(), "nothing is made for runs that cannot be");
     }
 }
