@@ -104,8 +104,8 @@ def test_settings_reach_the_protocol_that_has_them():
         ({"protocols": "seel"}, "there is no protocol `seel`, did you mean `seal`"),
         ({"protocols": "seal", "fill": 2}, "must be a number from 0 to 1"),
         ({"protocols": "seal", "settings": {"zoen": 1}}, "no setting `zoen`"),
-        ({"requests": 10}, "`requests` is of generated transactions"),
-        ({"protocols": "seal", "frames": 3}, "`frames` is of databases"),
+        ({"requests": 10}, "`requests` applies only to generated transactions"),
+        ({"protocols": "seal", "frames": 3}, "`frames` applies only to databases"),
     ],
 )
 def test_a_mistake_is_a_clear_exception_and_names_keywords(arguments, message):
