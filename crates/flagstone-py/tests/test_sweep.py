@@ -74,7 +74,7 @@ def test_a_map_is_drawn_of_what_a_cluster_has_made(cluster):
     assert len(here) == 8 and here == there
     assert "over clients and seed</title>" in Path("map.html").read_text()
     assert times == {name: os.stat(f"out/{name}").st_mtime_ns for name in files("out")}
-    with pytest.raises(flagstone.UsageError, match="without the client"):
+    with pytest.raises(flagstone.UsageError, match="with a client: call again without it"):
         flagstone.sweep(wide, out="out", html="map.html", client=cluster)
 
 
