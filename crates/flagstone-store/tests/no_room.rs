@@ -271,8 +271,10 @@ fn threads_go_on_beside_readers() {
     let (is_over, full) = (AtomicBool::new(false), AtomicU64::new(0));
     let wrong = Mutex::new(Vec::new());
     let count = |read: &ReadTx, thread: usize| {
-        let Ok(table) = read.table(&thread.to_string()) else {
-            return Ok(0);
+        let table = match read.table(&thread.to_string()) {
+            // Before the thread's first commit.
+            Err(error) if matches!(cause(&error), StoreError::NoTable(_)) => return Ok(0),
+            table => table?,
         };
         let found = table.get(b"count")?;
         Ok::<u64, StoreError>(found.map_or(0, |it| {
@@ -295,7 +297,16 @@ fn threads_go_on_beside_readers() {
                         }
                         Err(error) => wrong.lock().expect("a list").push(error.to_string()),
                     }
-                    let read = store.read().expect("a snapshot");
+                    let read = match store.read() {
+                        Ok(read) => read,
+                        Err(error) => {
+                            wrong
+                                .lock()
+                                .expect("a list")
+                                .push(format!("begin: {error}"));
+                            continue;
+                        }
+                    };
                     match count(&read, thread) {
                         Ok(count) if count == told.load(Ordering::SeqCst) => {}
                         Err(error) if has_ended(&error) => {}

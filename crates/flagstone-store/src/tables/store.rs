@@ -410,7 +410,13 @@ impl Store {
     /// # Errors
     /// The store failed before, or a page is damaged.
     pub fn read(&self) -> Result<ReadTx, StoreError> {
-        ReadTx::new(self.0.pages.snapshot()?)
+        loop {
+            match ReadTx::new(self.0.pages.snapshot()?) {
+                // The store reopened itself for lack of space since the snapshot was taken.
+                Err(StoreError::SnapshotEnded) => std::thread::yield_now(),
+                begun => return begun,
+            }
+        }
     }
 
     /// Begins to write. Write transactions take turns: this waits until the previous one was
