@@ -345,13 +345,13 @@ fn every_layout_is_listed() {
 }
 
 /// Holds a generated block of a document against what it should be, or rewrites it. A block is
-/// between `<!-- generated: NAME -->` and `<!-- end: NAME -->`.
+/// between `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
 fn bless(document: &str, name: &str, generated: &str) {
     let path = root().join("docs").join(document);
     let old = text(&path);
     let (begin, end) = (
-        format!("<!-- generated: {name} -->\n"),
-        format!("<!-- end: {name} -->"),
+        format!("<!-- {name}: begin -->\n"),
+        format!("<!-- {name}: end -->"),
     );
     let (before, rest) = old.split_once(&begin).expect("the block begins");
     let (_, after) = rest.split_once(&end).expect("the block ends");

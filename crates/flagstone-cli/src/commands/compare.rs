@@ -174,15 +174,12 @@ fn speedup(text: &str) -> Result<f64, String> {
 /// Definitions of the columns, for --help.
 fn definitions() -> String {
     let mut lines = vec!["Columns for protocols:".to_string()];
-    lines.extend(table::definitions(replayed::COLUMNS));
+    let of_protocols: Vec<_> = replayed::COLUMNS.iter().map(|it| it.defined()).collect();
+    lines.extend(table::definitions(of_protocols.iter().copied()));
     lines.push("\nColumns for databases (--stack) that differ:".into());
-    let of_protocols = lines.clone();
-    let of_stacks = table::definitions(stacks::COLUMNS);
-    lines.extend(
-        of_stacks
-            .into_iter()
-            .filter(|it| !of_protocols.contains(it)),
-    );
+    let of_stacks = stacks::COLUMNS.iter().map(|it| it.defined());
+    let differ = of_stacks.filter(|it| !of_protocols.contains(it));
+    lines.extend(table::definitions(differ));
     lines.push(
         "\nTimes are virtual. Columns that do not fit are left out; --wide shows all.".into(),
     );

@@ -17,7 +17,7 @@ pub(crate) struct Trouble(Arc<First>);
 struct First {
     noted: Mutex<Option<Noted>>,
     /// [`NONE`], [`NO_ROOM`] or [`FAILED`]: one word, since another thread may clear the failure
-    /// between two loads.
+    /// between two loads. Changes only while `noted` is locked.
     kind: AtomicU8,
 }
 
@@ -27,7 +27,6 @@ const FAILED: u8 = 2;
 
 #[derive(Debug)]
 struct Noted {
-    kind: u8,
     /// `None` once it was taken.
     error: Option<(&'static str, io::Error)>,
     why: String,
@@ -40,7 +39,7 @@ impl Trouble {
         if noted.is_none() {
             let why = format!("{what}: {error}");
             let error = Some((what, error));
-            *noted = Some(Noted { kind, error, why });
+            *noted = Some(Noted { error, why });
             self.0.kind.store(kind, Ordering::Release);
         }
         FlashError::PowerLost
@@ -49,11 +48,7 @@ impl Trouble {
     /// Notes a failure from which the store does not recover. Replaces an earlier one.
     pub(crate) fn note_for_good(&self, why: String) {
         let mut noted = self.noted();
-        *noted = Some(Noted {
-            kind: FAILED,
-            error: None,
-            why,
-        });
+        *noted = Some(Noted { error: None, why });
         self.0.kind.store(FAILED, Ordering::Release);
     }
 
@@ -88,7 +83,7 @@ impl Trouble {
     }
 
     /// Whether a failure is noted from which the store does not recover. With `recovers` it
-    /// recovers from lack of room.
+    /// recovers from lack of space.
     pub(crate) fn is_final(&self, recovers: bool) -> bool {
         match self.kind() {
             NONE => false,
@@ -103,7 +98,7 @@ impl Trouble {
             return None;
         }
         let noted = self.noted();
-        let noted = noted.as_ref().filter(|it| it.kind == FAILED || !recovers);
+        let noted = noted.as_ref().filter(|_| self.is_final(recovers));
         noted.map(|it| it.why.clone())
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The file of a protocol, by its name: in the folder of its family, or beside these.
-fn file_of(kind: Kind) -> PathBuf {
+pub(super) fn file_of(kind: Kind) -> PathBuf {
     let name = kind.info().name.replace('-', "_");
     let ends = [format!("{name}.rs"), format!("{name}/mod.rs")];
     let commit = root().join("crates/flagstone/src/commit");

@@ -1,7 +1,8 @@
 //! Recovery tables that a program shows ([`flagstone::commit::Info::recovery`]) have the rows of
 //! the header of the protocol's file.
 
-use super::{files, none, root, text};
+use super::protocols::file_of;
+use super::{none, text};
 use flagstone::commit::Kind;
 use std::collections::BTreeSet;
 
@@ -17,15 +18,9 @@ fn codes(header: &str) -> BTreeSet<String> {
 /// Protocols that show other rows than their headers have. A header without rows takes those of
 /// its family.
 fn offences(shown: impl Fn(Kind) -> Vec<&'static str>) -> Vec<String> {
-    let all = files(&root().join("crates/flagstone/src/commit"), ".rs");
     let mut offences = Vec::new();
     for &kind in Kind::ALL {
-        let name = kind.info().name.replace('-', "_");
-        let is_own = |path: &&std::path::PathBuf| {
-            path.ends_with(format!("{name}.rs")) || path.ends_with(format!("{name}/mod.rs"))
-        };
-        let path = all.iter().find(is_own).expect("a protocol has a file");
-        let header = codes(&text(path));
+        let header = codes(&text(file_of(kind)));
         let shown: BTreeSet<String> = shown(kind).iter().map(|code| code.to_string()).collect();
         if shown.is_empty() || (!header.is_empty() && header != shown) {
             offences.push(format!("{kind}: header {header:?}, shown {shown:?}"));

@@ -21,6 +21,15 @@ pub(super) struct Column<R> {
     pub cell: Cell<R>,
 }
 
+/// The heading and the definition of a column.
+pub(super) type Defined = (&'static str, &'static str);
+
+impl<R> Column<R> {
+    pub(super) fn defined(&self) -> Defined {
+        (self.heading, self.says)
+    }
+}
+
 /// How the cell of a row is computed.
 pub(super) enum Cell<R> {
     /// A word that is the same for all seeds.
@@ -334,12 +343,12 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 /// Headings and definitions of columns, for --help and the documentation.
-pub(super) fn definitions<R>(columns: &[Column<R>]) -> Vec<String> {
+pub(super) fn definitions(columns: impl Iterator<Item = Defined>) -> Vec<String> {
     const INDENT: usize = 14;
     let mut lines = Vec::new();
-    for column in columns {
-        for (nth, part) in wrap(column.says, WIDTH - INDENT).iter().enumerate() {
-            let heading = if nth == 0 { column.heading } else { "" };
+    for (heading, says) in columns {
+        for (nth, part) in wrap(says, WIDTH - INDENT).iter().enumerate() {
+            let heading = if nth == 0 { heading } else { "" };
             lines.push(format!("  {heading:<width$}{part}", width = INDENT - 2));
         }
     }
