@@ -377,7 +377,7 @@ impl PageStore {
 
     /// Whether nothing was committed since a snapshot was taken.
     pub fn is_current(&self, id: SnapshotId) -> bool {
-        self.device.ftl().is_current(id)
+        self.device.ftl().snapshots().is_current(id)
     }
 
     /// Reads a page of a snapshot as [`PageStore::read`] does.

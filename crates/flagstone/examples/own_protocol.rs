@@ -19,9 +19,8 @@
 //! `cargo run --example own_protocol`
 
 use flagstone::commit::{Content, Found, Info, Protocol, Recovered, Taken, Write};
-use flagstone::ftl::{Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
+use flagstone::ftl::{Ftl, FtlError, Mounted, Moving, Owner, Slot, Stream, Victim, Written};
 use flagstone::prelude::*;
-use flagstone::units::{Pbn, Ppn};
 use std::collections::BTreeMap;
 
 const INFO: Info = {
@@ -152,10 +151,11 @@ impl Protocol for Shadow {
 }
 
 impl Owner for Shadow {
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        let (old, new) = (Slot::Page(from), Slot::Page(to.at));
+    fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Written) {
+        let header = page.header;
+        let (old, new) = (Slot::Page(page.from), Slot::Page(to.at));
         if ftl.slot(header.lpn) == old {
-            ftl.set_slot(header.lpn, new);
+            ftl.move_slot(header.lpn, new);
             self.written = self.written.max(to.done);
             return;
         }
@@ -167,7 +167,7 @@ impl Owner for Shadow {
         }
     }
 
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Victim) -> Result<Nanos, FtlError> {
         self.root(ftl, now) // invariant 3
     }
 }

@@ -325,5 +325,5 @@ fn a_snapshot_that_fails_leaves_none_in_the_store() {
         .expect("memory");
     let trouble = file.snapshot().expect_err("it cannot be read");
     assert_eq!(trouble.kind, TroubleKind::Damaged);
-    assert_eq!(file.store().device().ftl().snapshots().0, 0);
+    assert_eq!(file.store().device().ftl().snapshots().counts().0, 0);
 }

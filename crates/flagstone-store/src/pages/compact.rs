@@ -145,7 +145,7 @@ impl PageStore {
     /// Whether [`PageStore::compact`] can work now: no transaction is live, and no snapshot shows
     /// replaced pages.
     pub fn can_compact(&self) -> bool {
-        let (_, retained) = self.device.ftl().snapshots();
+        let (_, retained) = self.device.ftl().snapshots().counts();
         self.may_write().is_ok() && self.device.live().next().is_none() && retained == 0
     }
 

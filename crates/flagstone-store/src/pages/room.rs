@@ -193,7 +193,7 @@ impl PageStore {
         }
         let ftl = self.device.ftl();
         if ftl.free_blocks() <= ftl.collects_below() {
-            let (open, retained) = ftl.snapshots();
+            let (open, retained) = ftl.snapshots().counts();
             let live = ftl.live_pages() as f64;
             // Pages retained by snapshots do not justify growth as long as other blocks are worth
             // collecting.
@@ -280,7 +280,7 @@ impl PageStore {
     /// Number of live pages, without old versions that snapshots hold.
     fn live_but_old(&self) -> u64 {
         let ftl = self.device.ftl();
-        let (_, retained) = ftl.snapshots();
+        let (_, retained) = ftl.snapshots().counts();
         ftl.live_pages() - retained as u64
     }
 

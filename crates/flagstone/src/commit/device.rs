@@ -228,7 +228,7 @@ impl Device {
     /// reopening the same flash.
     pub fn number_after(&mut self, before: &Device) {
         self.last_tx = self.last_tx.max(before.last_tx);
-        self.ftl.number_snapshots_after(&before.ftl);
+        self.ftl.snapshots.number_after(&before.ftl.snapshots);
     }
 
     /// Writes a page in a transaction. The page becomes durable with the transaction.

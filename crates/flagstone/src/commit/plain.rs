@@ -17,8 +17,8 @@
 
 use super::show::{Rulings, rows};
 use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Write};
-use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Slot, Stream};
-use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Victim};
+use crate::units::{Lpn, Nanos, Ppn, TxId};
 
 pub(super) const INFO: Info = Info {
     isolation: Isolation::Serializable,
@@ -138,7 +138,7 @@ impl Plain {
 }
 
 impl Owner for Plain {
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Victim) -> Result<Nanos, FtlError> {
         // A dead page is still needed while its replacement is in flight.
         ftl.sync(now, self.written)
     }

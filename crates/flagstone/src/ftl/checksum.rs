@@ -167,7 +167,7 @@ impl Ftl {
         spare: &[u8],
         what: Programmed,
     ) -> Result<Nanos, FlashError> {
-        let words = self.state_horizon(now, at, spare);
+        let words = self.state_horizon(now, at, spare, what);
         let programmed = if self.marks.is_none() {
             let mut whole = [0xff; WHOLE_BYTES_MAX];
             let (record, end) = (self.record_bytes(), self.record_bytes() + words.len());

@@ -2,7 +2,7 @@
 //! pages of a block and erases it, for whatever reason.
 
 use super::moves::{begin, fetch_slots, finish, give_back, move_live};
-use super::{BlockState, Cause, Ftl, FtlError, Owner, PairedPages, scrub, steps};
+use super::{BlockState, Cause, Ftl, FtlError, Owner, PairedPages, Victim, scrub, steps};
 use crate::units::{Nanos, Pbn};
 
 /// Number of blocks that static wear levelling examines after an erase.
@@ -161,17 +161,21 @@ fn collect_whole(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
     start: Nanos,
-    victim: Pbn,
+    block: Pbn,
 ) -> Result<Nanos, FtlError> {
-    begin(ftl, victim);
-    let prepared = owner.prepare(ftl, start, victim)?;
-    fetch_slots(ftl, victim);
-    let moved = move_live(cause, ftl, owner, prepared, victim, (0, ftl.data_pages))?;
-    let durable = prepared.max(moved.durable);
+    begin(ftl, block);
+    let victim = Victim {
+        block,
+        prepared: owner.prepare(ftl, start, block)?,
+        cause,
+    };
+    fetch_slots(ftl, block);
+    let moved = move_live(ftl, owner, victim, 0, ftl.data_pages)?;
+    let durable = victim.prepared.max(moved.durable);
     if moved.lost {
         Ok(durable)
     } else {
-        finish(cause, ftl, owner, prepared, victim, durable)
+        finish(ftl, owner, victim, durable)
     }
 }
 

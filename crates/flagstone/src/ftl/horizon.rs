@@ -79,8 +79,12 @@ const NONE: u32 = u32::MAX;
 /// What was programmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Programmed {
-    /// A version of a logical page, by this stream.
-    Page(Stream),
+    /// A version of a logical page.
+    Page {
+        stream: Stream,
+        /// The owner's word, which the page has if its tail says so.
+        word: Option<u64>,
+    },
     /// The summary of a block.
     Summary,
     /// The last part of a root, with its generation.
@@ -235,8 +239,6 @@ pub(super) struct Horizon {
     /// nothing could be stated then.
     changes: u64,
     said: u64,
-    /// The owner's word for the page that is programmed next.
-    pub(super) word: Option<u64>,
 }
 
 impl Horizon {
@@ -362,7 +364,7 @@ impl Horizon {
         let next = self.in_flight.front().map(|next| next.number - 1);
         self.safe = next.map_or(program.number, |next| next.min(program.number));
         match program.what {
-            Programmed::Page(stream) => {
+            Programmed::Page { stream, .. } => {
                 self.heads[stream as usize][program.plane as usize] = OpenEnd {
                     next: program.next,
                     block: program.block,
@@ -433,10 +435,15 @@ impl Ftl {
         now: Nanos,
         at: Ppn,
         spare: &[u8],
+        what: Programmed,
     ) -> [u8; statement::SIZE] {
         let seq = get(spare, header::SEQ);
         self.horizon.said = 0;
-        if let Some(word) = self.horizon.word.filter(|_| self.format.has_word(spare)) {
+        if let Programmed::Page {
+            word: Some(word), ..
+        } = what
+            && self.format.has_word(spare)
+        {
             return word::emit(word, seq, self.seq);
         }
         if seq != self.seq {

@@ -60,6 +60,8 @@ pub(crate) mod rest;
 mod grow;
 mod shrink;
 mod wear;
+#[cfg(test)]
+mod border_tests;
 
 pub use checksum::sums;
 pub use closing::{VERDICT_BYTES, verdict};
@@ -67,10 +69,11 @@ pub use config::{Config, ConfigError, Format, Mistake, Scrub};
 pub use doubt::{doubt_number, spare_number};
 pub use horizon::{Damage, Scanned, statement};
 pub use mount::{LogPage, Mounted};
-pub use owner::{Owner, Relocation};
+pub use owner::{Moving, Owner, Relocation, Victim};
 pub use pairs::PairedPages;
 pub use rest::Resting;
 pub use slot::Slot;
+pub use snapshots::Snapshots;
 pub use spare::{FORMAT_VERSION, Header, PageKind, TAIL_BYTES_MAX, header};
 pub use stats::{Cause, Operation, Stats};
 pub use trims::{trim_list, trim_width, trims_in, trims_page};
@@ -96,7 +99,7 @@ use scrub::Scrubber;
 pub(crate) use scrub::tend;
 pub(crate) use shrink::{empty_end, forget_old, forget_trims};
 use slot::{EMPTY_BYTE, SLOT_BYTES};
-use snapshots::Snapshots;
+
 use std::collections::VecDeque;
 use std::fmt;
 pub use steps::Leisure;
@@ -276,8 +279,6 @@ pub struct Ftl {
     /// Victims whose failed collection must be completed first. Includes those that could not be
     /// erased and are not yet left out by a root.
     owed: Vec<Pbn>,
-    /// While a page is copied on a device with copy-back: the plane that the copy stays in.
-    inside: Option<u32>,
     meta: MetaArea,
     seq: u64,
     wear_cursor: u32,
@@ -286,7 +287,7 @@ pub struct Ftl {
     /// Blocks from this one on are not allocated: the medium has no room for them yet.
     room_end: Option<Pbn>,
     scrub: Scrubber,
-    snapshots: Snapshots,
+    pub(crate) snapshots: Snapshots,
     /// Lists of trims with several mapped logical pages, and their number.
     lists: FxHashMap<Ppn, u32>,
     horizon: Horizon,
@@ -338,6 +339,11 @@ impl Ftl {
     /// Sets the counters to zero.
     pub fn reset_stats(&mut self) {
         self.stats = Stats::default();
+    }
+
+    /// The open snapshots.
+    pub fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
     }
 
     /// See [`Flash::reached`].

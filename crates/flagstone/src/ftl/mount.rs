@@ -220,7 +220,6 @@ impl Ftl {
             closing: VecDeque::new(),
             retire: Vec::new(),
             owed: Vec::new(),
-            inside: None,
             meta: MetaArea {
                 entries_per_page: sizes.entries_per_page,
                 anchors: anchors.iter().map(entry).collect(),
@@ -478,10 +477,11 @@ impl Ftl {
         }
     }
 
-    /// Drops trimmed pages that the mapping table on flash records as absent.
+    /// Drops the trim of a logical page, which then counts as never written. Snapshots do not need
+    /// trims.
     pub fn forget_trimmed(&mut self, at: Lpn) {
         if let Slot::Trimmed(page) = self.slot(at) {
-            self.set_slot(at, Slot::Empty);
+            self.move_slot(at, Slot::Empty);
             self.kill(page);
         }
     }

@@ -3,8 +3,10 @@
 
 use super::checksum::WHOLE_BYTES_MAX;
 use super::header;
+use super::write::{Place, Version};
 use super::{
-    BlockState, Cause, Ftl, FtlError, Header, Owner, PageKind, PairedPages, Relocation, Stream,
+    BlockState, Cause, Ftl, FtlError, Header, Moving, Owner, PageKind, PairedPages, Relocation,
+    Stream, TAIL_BYTES_MAX, Victim,
 };
 use crate::layout::get;
 use crate::nand::FlashError;
@@ -71,14 +73,13 @@ pub(super) struct Moves {
     pub(super) lost: bool,
 }
 
-/// Moves live pages of a victim at `now`: at most `most`, beginning at page `first`.
+/// Moves live pages of a victim: at most `most`, beginning at page `first`.
 pub(super) fn move_live(
-    cause: Cause,
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
-    now: Nanos,
-    victim: Pbn,
-    (first, most): (u32, u32),
+    victim: Victim,
+    first: u32,
+    most: u32,
 ) -> Result<Moves, FtlError> {
     let mut left = most;
     let mut moves = Moves {
@@ -87,21 +88,21 @@ pub(super) fn move_live(
         lost: false,
     };
     while moves.next < ftl.data_pages && left > 0 {
-        if ftl.blocks[victim.index()].live == 0 {
+        if ftl.blocks[victim.block.index()].live == 0 {
             moves.next = ftl.data_pages;
             break;
         }
-        let from = ftl.geometry.page(victim, moves.next);
+        let from = ftl.geometry.page(victim.block, moves.next);
         moves.next += 1;
         if !ftl.is_live(from) {
             continue;
         }
         left -= 1;
-        match relocate(cause, ftl, owner, now, from)? {
+        match relocate(ftl, owner, victim, from)? {
             Moved::To(done) => moves.durable = moves.durable.max(done),
             Moved::Dropped => {}
             Moved::Lost => {
-                ftl.blocks[victim.index()].state = BlockState::Stuck;
+                ftl.blocks[victim.block.index()].state = BlockState::Stuck;
                 moves.lost = true;
                 break;
             }
@@ -112,39 +113,38 @@ pub(super) fn move_live(
 
 /// Erases a victim without live pages, once the copies are durable. Returns when the erase is done.
 pub(super) fn finish(
-    cause: Cause,
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
-    prepared: Nanos,
-    victim: Pbn,
+    victim: Victim,
     durable: Nanos,
 ) -> Result<Nanos, FtlError> {
-    let now = ftl.sync(prepared, durable)?;
+    let block = victim.block;
+    let now = ftl.sync(victim.prepared, durable)?;
     let now = owner.before_erase(ftl, now, victim)?;
     debug_assert_eq!(
-        ftl.blocks[victim.index()].live,
+        ftl.blocks[block.index()].live,
         0,
-        "block {victim} still has live pages"
+        "block {block} still has live pages"
     );
-    let failing = ftl.blocks[victim.index()].failing;
-    let done = match ftl.erase(now, victim, cause)? {
+    let failing = ftl.blocks[block.index()].failing;
+    let done = match ftl.erase(now, block, victim.cause)? {
         Some(done) if !failing => {
-            ftl.free_block(victim);
+            ftl.free_block(block);
             done
         }
-        erased => match ftl.retire_now(erased.unwrap_or(now), victim) {
+        erased => match ftl.retire_now(erased.unwrap_or(now), block) {
             Ok(done) => done,
             Err(error) => {
                 match erased {
-                    Some(done) => owner.erased(ftl, victim, done),
+                    Some(done) => owner.erased(ftl, block, done),
                     // A restart reads the block until a root leaves it out.
-                    None => ftl.owed.push(victim),
+                    None => ftl.owed.push(block),
                 }
                 return Err(error);
             }
         },
     };
-    owner.erased(ftl, victim, done);
+    owner.erased(ftl, block, done);
     Ok(done)
 }
 
@@ -179,7 +179,12 @@ pub(crate) fn move_page(
     now: Nanos,
     from: Ppn,
 ) -> Result<Option<Nanos>, FtlError> {
-    Ok(match relocate(Cause::Gc, ftl, owner, now, from)? {
+    let victim = Victim {
+        block: ftl.addresses.block_of(from),
+        prepared: now,
+        cause: Cause::Gc,
+    };
+    Ok(match relocate(ftl, owner, victim, from)? {
         Moved::To(done) => Some(done),
         Moved::Dropped => Some(now),
         Moved::Lost => None,
@@ -193,12 +198,12 @@ enum Moved {
 }
 
 fn relocate(
-    cause: Cause,
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
-    now: Nanos,
+    victim: Victim,
     from: Ppn,
 ) -> Result<Moved, FtlError> {
+    let cause = victim.cause;
     let record = ftl.record_bytes();
     let used = match ftl.format.word_flag {
         Some(_) => ftl.bytes_read(record),
@@ -214,7 +219,7 @@ fn relocate(
     let one_plane = ftl.config.copies_stay || ftl.config.paired_pages == PairedPages::Closed;
     let stays = inside || (room && one_plane);
     ftl.stats.add_read(cause, false);
-    let read = ftl.read_page(now, from, &mut data, &mut spare[..used]);
+    let read = ftl.read_page(victim.prepared, from, &mut data, &mut spare[..used]);
     if inside {
         ftl.flash.copy_back(false);
         ftl.stats.inside += 1;
@@ -227,40 +232,48 @@ fn relocate(
         Err(_) => None,
     };
     let moved = match (read, head) {
-        (Ok(read), Some(head)) => {
-            let word = ftl.word_of(&spare);
-            let tail = &mut spare[header::SIZE..record];
-            let fate = owner.relocate(ftl, from, &head, tail);
+        (Ok(read), Some(header)) => {
+            let tail = &spare[header::SIZE..record];
+            let page = Moving {
+                victim,
+                from,
+                header,
+                tail,
+            };
+            let mut new_tail = [0; TAIL_BYTES_MAX];
+            let new_tail = &mut new_tail[..tail.len()];
+            new_tail.copy_from_slice(tail);
+            let fate = owner.relocate(ftl, &page, new_tail);
             if fate == Relocation::Drop {
                 Ok(Moved::Dropped)
             } else {
-                let page = (
-                    head.kind,
-                    head.lpn,
-                    (fate == Relocation::Copy).then_some(head.seq),
-                );
-                let is_list = head.kind == PageKind::Trims;
+                let version = Version {
+                    kind: header.kind,
+                    lpn: header.lpn,
+                    seq: (fate == Relocation::Copy).then_some(header.seq),
+                    word: ftl.word_of(&spare),
+                };
+                let is_list = header.kind == PageKind::Trims;
                 if is_list && fate == Relocation::Renew {
                     ftl.shorten_list(owner, from, &mut data);
                 }
                 let bytes = &data[..read.data_bytes];
-                // The copy keeps the word only if its tail still says so.
-                ftl.horizon.word = word;
-                ftl.inside = inside.then_some(plane);
-                let gc = (Stream::Gc, stays.then_some(plane));
-                let copied = ftl.append_with(read.done, gc, page, bytes, cause, |to, copy| {
-                    copy.copy_from_slice(tail);
-                    owner.place(to, copy);
-                });
-                (ftl.inside, ftl.horizon.word) = (None, None);
+                let place = Place {
+                    stream: Stream::Gc,
+                    plane: stays.then_some(plane),
+                    inside,
+                };
+                let fill = |to, copy: &mut [u8]| {
+                    copy.copy_from_slice(new_tail);
+                    owner.place(&page, to, copy);
+                };
+                let copied = ftl.program_version(read.done, place, version, bytes, cause, fill);
                 copied.map(|to| {
                     ftl.stats.relocated += u64::from(cause == Cause::Gc);
-                    ftl.snapshots.is_moving = true;
                     if is_list {
                         ftl.move_list(&data, from, to.at);
                     }
-                    owner.relocated(ftl, &head, from, to);
-                    ftl.snapshots.is_moving = false;
+                    owner.relocated(ftl, &page, to);
                     Moved::To(to.done)
                 })
             }

@@ -1,6 +1,6 @@
 //! Decisions of the pages' owner during collection.
 
-use super::{Ftl, FtlError, Header, Slot, Written};
+use super::{Cause, Ftl, FtlError, Header, Slot, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 
 /// The owner's decision about a live page in a victim.
@@ -16,20 +16,49 @@ pub enum Relocation {
     Drop,
 }
 
+/// A block that is being collected, as the hooks of its owner see it.
+///
+/// Example: [`Owner`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Victim {
+    /// The block.
+    pub block: Pbn,
+    /// When the owner's work before the copies was done ([`Owner::prepare`]).
+    pub prepared: Nanos,
+    /// The cause under which the collector's operations are counted.
+    pub cause: Cause,
+}
+
+/// A live page of a victim, as the hooks of its owner see it.
+///
+/// Example: [`Owner`].
+#[derive(Debug, Clone, Copy)]
+pub struct Moving<'a> {
+    /// The block that it leaves.
+    pub victim: Victim,
+    /// Its place in that block.
+    pub from: Ppn,
+    /// The header of its spare area.
+    pub header: Header,
+    /// The tail of its spare area.
+    pub tail: &'a [u8],
+}
+
 /// The module that gives pages their meaning: a commit protocol. The collector calls these hooks.
 ///
 /// A part of an owner, which drops logical pages from 1000 on at collection:
 ///
 /// ```
-/// use flagstone::ftl::{Config, Format, Ftl, FtlError, Header, Owner, PageKind, Relocation};
+/// use flagstone::ftl::{Cause, Victim, Config, Format, Ftl, FtlError, Header, Moving, Owner};
+/// use flagstone::ftl::{PageKind, Relocation};
 /// use flagstone::nand::Chip;
-/// use flagstone::units::{Lpn, Nanos, Ppn};
+/// use flagstone::units::{Lpn, Nanos, Pbn, Ppn};
 ///
 /// struct Cache;
 ///
 /// impl Owner for Cache {
-///     fn relocate(&mut self, _: &Ftl, _: Ppn, header: &Header, _: &mut [u8]) -> Relocation {
-///         match header.lpn.0 {
+///     fn relocate(&mut self, _: &Ftl, page: &Moving<'_>, _: &mut [u8]) -> Relocation {
+///         match page.header.lpn.0 {
 ///             0..1000 => Relocation::Copy,
 ///             _ => Relocation::Drop,
 ///         }
@@ -38,9 +67,10 @@ pub enum Relocation {
 ///
 /// let flash = Box::new(Chip::default());
 /// let (ftl, _) = Ftl::mount(flash, Config::default(), Format::NONE, Nanos::ZERO)?;
+/// let victim = Victim { block: Pbn(0), prepared: Nanos::ZERO, cause: Cause::Gc };
 /// let mut relocate = |lpn| {
 ///     let header = Header { kind: PageKind::Data, lpn, seq: 1 };
-///     Cache.relocate(&ftl, Ppn(0), &header, &mut [])
+///     Cache.relocate(&ftl, &Moving { victim, from: Ppn(0), header, tail: &[] }, &mut [])
 /// };
 /// assert_eq!(relocate(Lpn(999)), Relocation::Copy);
 /// assert_eq!(relocate(Lpn(1000)), Relocation::Drop);
@@ -62,10 +92,10 @@ pub trait Owner: Send {
         true
     }
 
-    /// Called before a live page is copied. `tail` is the tail of its spare area, and may be
-    /// changed for the copy.
-    fn relocate(&mut self, ftl: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Relocation {
-        let _ = (ftl, from, header, tail);
+    /// Called before a live page is copied. `tail` is the tail of the copy: that of the page,
+    /// unless the owner changes it.
+    fn relocate(&mut self, ftl: &Ftl, page: &Moving<'_>, tail: &mut [u8]) -> Relocation {
+        let _ = (ftl, page, tail);
         Relocation::Copy
     }
 
@@ -77,21 +107,22 @@ pub trait Owner: Send {
 
     /// Called before the copy is programmed into `to`: the last chance to change its `tail`. Called
     /// again with the original tail if that program fails and another page is used.
-    fn place(&mut self, to: Ppn, tail: &mut [u8]) {
-        let _ = (to, tail);
+    fn place(&self, page: &Moving<'_>, to: Ppn, tail: &mut [u8]) {
+        let _ = (page, to, tail);
     }
 
     /// Called when the copy of a live page is at `to`. The owner updates its tables; the collector
     /// kills the old page. Logical pages mapped to a list of trims have been remapped before.
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        if ftl.slot(header.lpn).ppn() == Some(from) {
-            ftl.set_slot(header.lpn, Slot::of(header.kind, to.at));
+    fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Written) {
+        let Moving { from, header, .. } = page;
+        if ftl.slot(header.lpn).ppn() == Some(*from) {
+            ftl.move_slot(header.lpn, Slot::of(header.kind, to.at));
         }
     }
 
     /// Called when all copies are durable and the erase is next. Returns when it may be issued.
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let _ = (ftl, victim);
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, of: Victim) -> Result<Nanos, FtlError> {
+        let _ = (ftl, of);
         Ok(now)
     }
 

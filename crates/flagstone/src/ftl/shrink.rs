@@ -163,10 +163,7 @@ pub(crate) fn forget_trims(
     owner: &mut dyn Owner,
     now: Nanos,
 ) -> Result<bool, FtlError> {
-    // No snapshot uses trims.
-    ftl.snapshots.is_moving = true;
     (0..ftl.logical_pages).for_each(|lpn| ftl.forget_trimmed(Lpn(lpn)));
-    ftl.snapshots.is_moving = false;
     collect_those(ftl, owner, now, |_, head| head.kind != PageKind::Data)
 }
 

@@ -97,20 +97,27 @@ impl Ftl {
         Slot::decode(u32::from_le_bytes(self.words()[at.index()]))
     }
 
-    /// Maps a logical page to another version, and returns the old entry. Does not change which
-    /// pages are live.
+    /// Maps a logical page to a new version, and returns the old entry. Does not change which pages
+    /// are live.
     #[inline]
     pub fn set_slot(&mut self, at: Lpn, slot: Slot) -> Slot {
+        let old = self.move_slot(at, slot);
+        if !self.snapshots.is_empty() {
+            self.retain_for_snapshots(at, old);
+        }
+        old
+    }
+
+    /// Maps a logical page to another place of the same version, as after a copy, and returns the
+    /// old entry. Snapshots do not keep the old place.
+    #[inline]
+    pub fn move_slot(&mut self, at: Lpn, slot: Slot) -> Slot {
         let words = self.map.as_chunks_mut().0;
         let old = std::mem::replace(&mut words[at.index()], slot.encode().to_le_bytes());
-        let old = Slot::decode(u32::from_le_bytes(old));
-        if !self.snapshots.is_empty() {
-            self.note_for_snapshots(at, old);
-        }
         if self.format.persist_map {
             let page = at.0 / self.meta.entries_per_page;
             self.dirty_map_pages[page as usize / 64] |= 1 << (page % 64);
         }
-        old
+        Slot::decode(u32::from_le_bytes(old))
     }
 }

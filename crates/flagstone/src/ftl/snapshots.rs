@@ -12,17 +12,27 @@ use super::{BlockState, Ftl, Slot, steps};
 use crate::units::{Lpn, Ppn, SnapshotId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 
 /// The open snapshots.
+///
+/// ```
+/// use flagstone::prelude::*;
+///
+/// let mut device = Device::with_defaults(Chip::default(), Kind::Seal)?;
+/// let id = device.snapshot()?;
+/// let snapshots = device.ftl().snapshots();
+/// assert!(snapshots.is_current(id));
+/// assert_eq!(snapshots.counts(), (1, 0));
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Debug, Clone, Default)]
-pub(super) struct Snapshots {
+pub struct Snapshots {
     open: BTreeMap<SnapshotId, Noted>,
     last: SnapshotId,
     /// Retained pages that the mapping table no longer refers to, and whether they would be dead
     /// without the snapshots.
     retained: FxHashMap<Ppn, bool>,
-    /// The collector is moving a page, which creates no new version.
-    pub(super) is_moving: bool,
 }
 
 /// The old versions that a snapshot has recorded.
@@ -32,10 +42,58 @@ struct Noted {
     slots: FxHashMap<Lpn, Slot>,
 }
 
+impl Noted {
+    fn new() -> Noted {
+        Noted {
+            readers: 1,
+            slots: FxHashMap::default(),
+        }
+    }
+}
+
 impl Snapshots {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
+    }
+
+    /// Takes a snapshot of the mapping table.
+    pub(crate) fn take(&mut self) -> SnapshotId {
+        if let Some(mut newest) = self.open.last_entry()
+            && newest.get().slots.is_empty()
+        {
+            newest.get_mut().readers += 1;
+            return *newest.key();
+        }
+        self.last = SnapshotId(self.last.0 + 1);
+        self.open.insert(self.last, Noted::new());
+        self.last
+    }
+
+    /// Continues the snapshot numbers of `before`, so that none is used twice.
+    pub(crate) fn number_after(&mut self, before: &Snapshots) {
+        self.last = self.last.max(before.last);
+    }
+
+    /// Takes a snapshot of the mapping table with an earlier number. Returns `false`, and does
+    /// nothing, if other snapshots are open.
+    pub(crate) fn reopen(&mut self, id: SnapshotId) -> bool {
+        let can_reopen = self.open.is_empty() && id <= self.last;
+        if can_reopen {
+            self.open.insert(id, Noted::new());
+        }
+        can_reopen
+    }
+
+    /// Whether the mapping table has not changed since an open snapshot was taken.
+    pub fn is_current(&self, id: SnapshotId) -> bool {
+        let mut since = self.open.range(id..);
+        self.open.contains_key(&id) && since.all(|(_, noted)| noted.slots.is_empty())
+    }
+
+    /// Number of distinct open snapshots, and number of pages retained for them.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.open.len(), self.retained.len())
     }
 
     /// Records that a page was killed. Returns whether it is retained.
@@ -44,65 +102,64 @@ impl Snapshots {
         let retained = self.retained.get_mut(&at);
         retained.map(|killed| *killed = true).is_some()
     }
+
+    /// Records that a logical page gets a new version that replaces `old`. Returns the page that is
+    /// retained from now on, if any.
+    fn note(&mut self, at: Lpn, old: Slot) -> Option<Ppn> {
+        let mut newest = self.open.last_entry()?;
+        let Entry::Vacant(place) = newest.get_mut().slots.entry(at) else {
+            return None;
+        };
+        // An empty entry refers to no page.
+        let old = match old {
+            Slot::Trimmed(_) => Slot::Empty,
+            other => other,
+        };
+        place.insert(old);
+        let page = old.ppn()?;
+        self.retained.insert(page, false);
+        Some(page)
+    }
+
+    /// Removes a snapshot. Returns the pages that are no longer retained, and whether each of them
+    /// is dead.
+    fn remove(&mut self, id: SnapshotId) -> Vec<(Ppn, bool)> {
+        let Some(ended) = self.open.remove(&id) else {
+            return Vec::new();
+        };
+        let mut released = Vec::new();
+        match self.open.range_mut(..id).next_back() {
+            // The older snapshot may need what this one has recorded.
+            Some((_, older)) => {
+                for (at, slot) in ended.slots {
+                    match older.slots.entry(at) {
+                        Entry::Occupied(_) => released.push(slot),
+                        Entry::Vacant(place) => {
+                            place.insert(slot);
+                        }
+                    }
+                }
+            }
+            None => released.extend(ended.slots.into_values()),
+        }
+        // In page order, which determines the order of the victim lists.
+        let mut pages: Vec<Ppn> = released.into_iter().filter_map(Slot::ppn).collect();
+        pages.sort_unstable();
+        let mut is_dead = |at| self.retained.remove(&at) == Some(true);
+        pages.into_iter().map(|at| (at, is_dead(at))).collect()
+    }
 }
 
 impl Ftl {
-    /// Takes a snapshot of the mapping table.
-    pub fn take_snapshot(&mut self) -> SnapshotId {
-        let snapshots = &mut self.snapshots;
-        let newest = snapshots.open.last_entry();
-        if let Some(mut newest) = newest
-            && newest.get().slots.is_empty()
-        {
-            newest.get_mut().readers += 1;
-            return *newest.key();
-        }
-        snapshots.last = SnapshotId(snapshots.last.0 + 1);
-        let noted = Noted {
-            readers: 1,
-            slots: FxHashMap::default(),
-        };
-        snapshots.open.insert(snapshots.last, noted);
-        snapshots.last
-    }
-
-    /// Continues the snapshot numbers of `before`, so that none is used twice.
-    pub(crate) fn number_snapshots_after(&mut self, before: &Ftl) {
-        self.snapshots.last = self.snapshots.last.max(before.snapshots.last);
-    }
-
-    /// Takes a snapshot of the mapping table with an earlier number. Returns `false`, and does
-    /// nothing, if other snapshots are open.
-    pub(crate) fn reopen_snapshot(&mut self, id: SnapshotId) -> bool {
-        let snapshots = &mut self.snapshots;
-        if !snapshots.open.is_empty() || id > snapshots.last {
-            return false;
-        }
-        let noted = Noted {
-            readers: 1,
-            slots: FxHashMap::default(),
-        };
-        snapshots.open.insert(id, noted);
-        true
-    }
-
     /// The place of a logical page in a snapshot; `None` if the snapshot has ended.
     pub fn snapshot_slot(&self, id: SnapshotId, at: Lpn) -> Option<Slot> {
-        if !self.snapshots.open.contains_key(&id) {
-            return None;
-        }
-        let mut since = self.snapshots.open.range(id..);
-        let noted = since.find_map(|(_, noted)| noted.slots.get(&at).copied());
-        Some(noted.unwrap_or_else(|| self.slot(at)))
+        let open = &self.snapshots.open;
+        open.get(&id)?;
+        let noted = open.range(id..).find_map(|(_, noted)| noted.slots.get(&at));
+        Some(noted.copied().unwrap_or_else(|| self.slot(at)))
     }
 
-    /// Whether the mapping table has not changed since an open snapshot was taken.
-    pub fn is_current(&self, id: SnapshotId) -> bool {
-        let mut since = self.snapshots.open.range(id..);
-        self.snapshots.open.contains_key(&id) && since.all(|(_, noted)| noted.slots.is_empty())
-    }
-
-    /// Reverts one [`Ftl::take_snapshot`]. No effect if the snapshot has ended.
+    /// Reverts one [`Snapshots::take`]. No effect if the snapshot has ended.
     pub fn end_snapshot(&mut self, id: SnapshotId) {
         let Some(noted) = self.snapshots.open.get_mut(&id) else {
             return;
@@ -119,65 +176,26 @@ impl Ftl {
         oldest.map(|id| self.forget_snapshot(id)).is_some()
     }
 
-    /// Number of distinct open snapshots, and number of pages retained for them.
-    pub fn snapshots(&self) -> (usize, usize) {
-        (self.snapshots.open.len(), self.snapshots.retained.len())
-    }
-
     fn forget_snapshot(&mut self, id: SnapshotId) {
-        let Some(ended) = self.snapshots.open.remove(&id) else {
-            return;
-        };
-        let mut released = Vec::new();
-        let older = self.snapshots.open.range_mut(..id).next_back();
-        match older {
-            // The older snapshot may need what this one has recorded.
-            Some((_, older)) => {
-                for (at, slot) in ended.slots {
-                    match older.slots.entry(at) {
-                        std::collections::hash_map::Entry::Occupied(_) => released.push(slot),
-                        std::collections::hash_map::Entry::Vacant(place) => {
-                            place.insert(slot);
-                        }
-                    }
-                }
-            }
-            None => released.extend(ended.slots.into_values()),
-        }
-        // In page order, which determines the order of the victim lists.
-        let mut pages: Vec<Ppn> = released.into_iter().filter_map(Slot::ppn).collect();
-        pages.sort_unstable();
-        for at in pages {
-            let killed = self.snapshots.retained.remove(&at) == Some(true);
-            if killed {
+        for (at, is_dead) in self.snapshots.remove(id) {
+            if is_dead {
                 self.kill(at);
             }
             self.unpin(self.geometry.block_of(at));
         }
     }
 
-    /// Records that a logical page gets a new version that replaces `old`.
+    /// Keeps the version `old` of a logical page, which a new version replaces, for the snapshots
+    /// that need it.
     #[cold]
-    pub(super) fn note_for_snapshots(&mut self, at: Lpn, old: Slot) {
-        let Some(mut newest) = self.snapshots.open.last_entry() else {
+    pub(super) fn retain_for_snapshots(&mut self, at: Lpn, old: Slot) {
+        let Some(page) = self.snapshots.note(at, old) else {
             return;
         };
-        if self.snapshots.is_moving || newest.get().slots.contains_key(&at) {
-            return;
+        let block = self.geometry.block_of(page);
+        if self.block_state(block) == BlockState::Victim {
+            steps::give_up(self, block);
         }
-        // An empty entry refers to no page.
-        let old = match old {
-            Slot::Trimmed(_) => Slot::Empty,
-            other => other,
-        };
-        newest.get_mut().slots.insert(at, old);
-        if let Some(page) = old.ppn() {
-            self.snapshots.retained.insert(page, false);
-            let block = self.geometry.block_of(page);
-            if self.block_state(block) == BlockState::Victim {
-                steps::give_up(self, block);
-            }
-            self.pin(block);
-        }
+        self.pin(block);
     }
 }

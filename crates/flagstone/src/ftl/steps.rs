@@ -7,7 +7,7 @@
 
 use super::moves::{begin, finish, give_back, move_live};
 use super::victims::InSteps;
-use super::{Cause, Ftl, FtlError, Owner};
+use super::{Cause, Ftl, FtlError, Owner, Victim};
 use crate::units::{Nanos, Pbn};
 
 impl Ftl {
@@ -80,17 +80,14 @@ fn advance(
     work: &mut InSteps,
     most: u32,
 ) -> Result<bool, FtlError> {
-    let prepared = owner.prepare(ftl, now, work.victim)?;
-    let moved = move_live(
-        Cause::Gc,
-        ftl,
-        owner,
-        prepared,
-        work.victim,
-        (work.next, most),
-    )?;
+    let victim = Victim {
+        block: work.victim,
+        prepared: owner.prepare(ftl, now, work.victim)?,
+        cause: Cause::Gc,
+    };
+    let moved = move_live(ftl, owner, victim, work.next, most)?;
     work.next = moved.next;
-    work.durable = work.durable.max(prepared).max(moved.durable);
+    work.durable = work.durable.max(victim.prepared).max(moved.durable);
     ftl.victims.in_steps = (!moved.lost).then_some(*work);
     Ok(!moved.lost)
 }
@@ -199,8 +196,13 @@ pub(super) fn end(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<()
         ftl.victims.in_steps = None;
         ftl.stats.collections += 1;
         let start = work.durable.max(now);
-        let done = finish(Cause::Gc, ftl, owner, now, work.victim, work.durable)
-            .inspect_err(|_| give_back(ftl, work.victim));
+        let victim = Victim {
+            block: work.victim,
+            prepared: now,
+            cause: Cause::Gc,
+        };
+        let done =
+            finish(ftl, owner, victim, work.durable).inspect_err(|_| give_back(ftl, work.victim));
         ftl.stats.gc_ns += done?.since(start);
     }
     Ok(())

@@ -194,7 +194,7 @@ impl Ftl {
         self.lists.remove(&from);
         self.note_list(to, mapped.len() as u32);
         for at in mapped {
-            self.set_slot(at, Slot::Trimmed(to));
+            self.move_slot(at, Slot::Trimmed(to));
         }
     }
 

@@ -39,6 +39,49 @@ pub struct Written {
     pub done: Nanos,
 }
 
+/// Where a version is programmed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) stream: Stream,
+    /// The plane; `None`: the one in turn.
+    pub(super) plane: Option<u32>,
+    /// Whether the version is a copy from the same plane that stays off the channel, if it gets to
+    /// that plane.
+    pub(super) inside: bool,
+}
+
+impl Place {
+    pub(super) fn of((stream, plane): (Stream, Option<u32>)) -> Place {
+        Place {
+            stream,
+            plane,
+            inside: false,
+        }
+    }
+}
+
+/// A version of a logical page.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Version {
+    pub(super) kind: PageKind,
+    pub(super) lpn: Lpn,
+    /// The write sequence of the original, for a copy that keeps it.
+    pub(super) seq: Option<u64>,
+    /// The owner's word, which the page has if its tail says so.
+    pub(super) word: Option<u64>,
+}
+
+impl Version {
+    pub(super) fn of((kind, lpn, seq): (PageKind, Lpn, Option<u64>)) -> Version {
+        Version {
+            kind,
+            lpn,
+            seq,
+            word: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Open {
     pub(super) block: Pbn,
@@ -94,17 +137,39 @@ impl Ftl {
     /// Programs a version of a logical page, which is live from then on. `fill` writes the tail
     /// once the place is known; it is called again if that program fails and another page is used.
     /// `seq` is set for copies that keep the sequence of their original.
-    // Always inlined: otherwise the next step waits for a result that passes through memory.
     #[inline(always)]
     pub fn append_with(
         &mut self,
         now: Nanos,
-        (stream, plane): (Stream, Option<u32>),
-        (kind, lpn, seq): (PageKind, Lpn, Option<u64>),
+        to: (Stream, Option<u32>),
+        page: (PageKind, Lpn, Option<u64>),
+        data: &[u8],
+        cause: Cause,
+        fill: impl FnMut(Ppn, &mut [u8]),
+    ) -> Result<Written, FtlError> {
+        self.program_version(now, Place::of(to), Version::of(page), data, cause, fill)
+    }
+
+    /// [`Ftl::append_with`], for copies and pages with a word as well.
+    // Always inlined: otherwise the next step waits for a result that passes through memory.
+    #[inline(always)]
+    pub(super) fn program_version(
+        &mut self,
+        now: Nanos,
+        place: Place,
+        version: Version,
         data: &[u8],
         cause: Cause,
         mut fill: impl FnMut(Ppn, &mut [u8]),
     ) -> Result<Written, FtlError> {
+        let Version {
+            kind,
+            lpn,
+            seq,
+            word,
+        } = version;
+        let stream = place.stream;
+        let what = Programmed::Page { stream, word };
         debug_assert!(Header { kind, lpn, seq: 0 }.is_version());
         // With horizons, each program draws a sequence for its number, see [`super::horizon`].
         let drawn = if seq.is_none() || self.format.horizons {
@@ -117,7 +182,7 @@ impl Ftl {
         let mut now = now;
         let mut retry = false;
         loop {
-            let (plane, erased) = self.open_block(now, stream, plane, retry)?;
+            let (plane, erased) = self.open_block(now, stream, place.plane, retry)?;
             now = erased;
             let open = self.heads[stream as usize].open[plane as usize]
                 .as_ref()
@@ -128,7 +193,8 @@ impl Ftl {
             Header { kind, lpn, seq }.emit(&mut spare);
             fill(at, &mut spare[header::SIZE..record]);
             self.stats.add(Operation::Program, cause);
-            match self.program_page(now, (plane, stream), at, data, &spare[..record]) {
+            let inside = place.inside && place.plane == Some(plane);
+            match self.program_page(now, at, data, &spare[..record], what, inside) {
                 Ok(done) => {
                     self.live[at.index() / 64] |= 1 << (at.0 % 64);
                     self.live_pages += 1;
@@ -153,18 +219,18 @@ impl Ftl {
         }
     }
 
-    /// Programs a page. A copy within a plane does not use the channel.
+    /// Programs a page. A copy `inside` a plane does not use the channel.
     #[inline(always)]
     fn program_page(
         &mut self,
         now: Nanos,
-        (plane, stream): (u32, Stream),
         at: Ppn,
         data: &[u8],
         spare: &[u8],
+        what: Programmed,
+        inside: bool,
     ) -> Result<Nanos, FlashError> {
-        let what = Programmed::Page(stream);
-        if self.inside != Some(plane) {
+        if !inside {
             return self.program_checked(now, at, data, spare, what);
         }
         self.flash.copy_back(true);
@@ -548,7 +614,7 @@ impl Ftl {
         }
     }
 
-    /// Number of writable blocks: free ones, and reserved ones that are not yet open. Collection
+    /// Number of writable blocks: free ones, and reserved ones that are not yet open. Victim
     /// starts when they run short.
     #[inline]
     pub(super) fn writable_blocks(&self) -> u32 {

@@ -20,12 +20,12 @@ use super::active::{HeldBack, TxTable, Writes};
 use super::show::{LIVE, Rulings, live_row, places, rows};
 use super::{Found, Info, Isolation, Options, Protocol, Recovered, Table, Taken, Way, Write};
 use crate::ftl::{
-    Format, Ftl, FtlError, Header, Mounted, Owner, Relocation, Slot, Stream, Written,
+    Format, Ftl, FtlError, Mounted, Moving, Owner, Relocation, Slot, Stream, Victim, Written,
 };
 use crate::layout;
 use crate::layout::put;
 use crate::settings::Setting;
-use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use crate::units::{Lpn, Nanos, Pbn, TxId};
 use rustc_hash::FxHashSet;
 use zones::Zones;
 
@@ -413,7 +413,7 @@ impl<R: Rule> Owner for Counted<R> {
         Ok(now)
     }
 
-    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Relocation {
+    fn relocate(&mut self, _: &Ftl, _: &Moving<'_>, tail: &mut [u8]) -> Relocation {
         put(tail, count_record::TXID, 0);
         put(tail, count_record::TXCNT, 1);
         let version = narrow(self.zones.next_version());
@@ -421,18 +421,19 @@ impl<R: Rule> Owner for Counted<R> {
         Relocation::Copy
     }
 
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+    fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Written) {
+        let header = page.header;
         assert_eq!(
             ftl.slot(header.lpn).ppn(),
-            Some(from),
+            Some(page.from),
             "outside of the zones a live page is the one in the mapping table"
         );
-        ftl.set_slot(header.lpn, Slot::of(header.kind, to.at));
+        ftl.move_slot(header.lpn, Slot::of(header.kind, to.at));
         self.zones.note(ftl, Stream::Gc, to.at, 0);
         self.zones.copied(to.done);
     }
 
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Victim) -> Result<Nanos, FtlError> {
         self.zones.erasable(ftl, now)
     }
 

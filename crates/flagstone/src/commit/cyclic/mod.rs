@@ -36,7 +36,7 @@ use super::{
     Found, Held, Info, Isolation, Options, Protocol, Table, Taken, Way, Write, table_bytes,
 };
 use crate::ftl::{
-    BlockState, Format, Ftl, FtlError, Header, Owner, Slot, Stream, Written, spare_number,
+    BlockState, Format, Ftl, FtlError, Moving, Owner, Slot, Stream, Victim, Written, spare_number,
 };
 use crate::layout;
 use crate::layout::put;
@@ -417,19 +417,20 @@ impl<R: Rule> Protocol for Cyclic<R> {
 }
 
 impl<R: Rule> Owner for Cyclic<R> {
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+    fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Written) {
+        let (header, from) = (page.header, page.from);
         let page = header.lpn;
         if ftl.slot(page).ppn() == Some(from) {
-            ftl.set_slot(page, Slot::of(header.kind, to.at));
+            ftl.move_slot(page, Slot::of(header.kind, to.at));
         } else if !self.tables.rings.relocated(page, from, to.at) {
             self.rule.relocated(page, from, to.at);
         }
     }
 
     /// The erase destroys replaced versions, so their replacements must be durable.
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, of: Victim) -> Result<Nanos, FtlError> {
         let now = now.max(self.tables.committed_at);
-        self.rule.before_erase(ftl, now, victim)
+        self.rule.before_erase(ftl, now, of.block)
     }
 
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {

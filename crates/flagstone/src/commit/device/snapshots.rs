@@ -20,7 +20,7 @@ impl Device {
     /// The protocol does not support snapshots.
     pub fn snapshot(&mut self) -> Result<SnapshotId, DeviceError> {
         if self.protocol.allows_snapshots() {
-            Ok(self.ftl.take_snapshot())
+            Ok(self.ftl.snapshots.take())
         } else {
             Err(DeviceError::NoSnapshots {
                 protocol: self.info.name,
@@ -37,7 +37,7 @@ impl Device {
     /// reader. The committed state must equal that of the snapshot. Returns `false`, and does
     /// nothing, if other snapshots are open.
     pub fn reopen_snapshot(&mut self, id: SnapshotId) -> bool {
-        self.protocol.allows_snapshots() && self.ftl.reopen_snapshot(id)
+        self.protocol.allows_snapshots() && self.ftl.snapshots.reopen(id)
     }
 
     /// Reads a page of a snapshot into `into`, which is at least one page long. Returns when it was

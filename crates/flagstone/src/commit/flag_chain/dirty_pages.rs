@@ -57,7 +57,7 @@ impl DirtyPages {
     /// referred to it.
     pub(super) fn moved(&mut self, ftl: &mut Ftl, (lpn, from): (Lpn, Ppn), slot: Slot) -> bool {
         if ftl.slot(lpn).ppn() == Some(from) {
-            ftl.set_slot(lpn, slot);
+            ftl.move_slot(lpn, slot);
             return true;
         }
         match self.rows.get_mut(&lpn) {

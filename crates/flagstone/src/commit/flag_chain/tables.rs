@@ -3,7 +3,7 @@
 
 use super::{BLOCK_FLAGS, Carriers, DirtyPages, Shadow, Waits, copy_in_place_of};
 use crate::commit::Options;
-use crate::ftl::{Cause, Ftl, FtlError, Header, Slot, Written};
+use crate::ftl::{Cause, Ftl, FtlError, Moving, Slot, Written};
 use crate::nand::Geometry;
 use crate::settings::BadSetting;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -86,10 +86,10 @@ impl Tables {
     }
 
     /// Updates the tables after the collector has copied a page.
-    pub(super) fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Ppn) {
-        let slot = Slot::of(header.kind, to);
-        self.dirty.moved(ftl, (header.lpn, from), slot);
-        self.carriers.moved(from, to);
+    pub(super) fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Ppn) {
+        let slot = Slot::of(page.header.kind, to);
+        self.dirty.moved(ftl, (page.header.lpn, page.from), slot);
+        self.carriers.moved(page.from, to);
     }
 
     /// Checks the tables.

@@ -8,8 +8,8 @@ use crate::commit::{
     Content, Found, Heads, Info, Isolation, LOG_HEADS, LOG_PER_HEAD, Options, Protocol, Recovered,
     Table, Taken, Write,
 };
-use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
-use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use crate::ftl::{Format, Ftl, FtlError, Mounted, Moving, Owner, Slot, Stream, Victim, Written};
+use crate::units::{Lpn, Nanos, Pbn, TxId};
 
 /// The description common to both protocols.
 pub(super) const INFO: Info = Info {
@@ -44,8 +44,6 @@ struct Logged {
     moved: Vec<Version>,
     /// When all copies of them are done.
     copied: Nanos,
-    /// When the collection began.
-    begun: Nanos,
     /// One head per log, if transactions are bound to logs.
     heads: Option<Heads>,
 }
@@ -66,7 +64,6 @@ pub(super) fn recover(
             active: TxTable::new(),
             moved: Vec::new(),
             copied: done,
-            begun: done,
             heads,
         }),
         done,
@@ -181,14 +178,14 @@ impl Owner for Logged {
             // A failed collection continues: the table refers to the copies already.
             self.log.wait_for(self.copied);
         }
-        self.begun = self.log.admit(ftl, now)?;
-        Ok(self.begun)
+        self.log.admit(ftl, now)
     }
 
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        let (old, new) = (Slot::Page(from), Slot::Page(to.at));
+    fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Written) {
+        let header = page.header;
+        let (old, new) = (Slot::Page(page.from), Slot::Page(to.at));
         if ftl.slot(header.lpn) == old {
-            ftl.set_slot(header.lpn, new);
+            ftl.move_slot(header.lpn, new);
             self.copied = self.copied.max(to.done);
             self.moved.push(Version {
                 lpn: header.lpn,
@@ -204,9 +201,9 @@ impl Owner for Logged {
         }
     }
 
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let times = (self.begun, now);
-        let done = self.log.moved(ftl, times, victim, &self.moved)?;
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, of: Victim) -> Result<Nanos, FtlError> {
+        let times = (of.prepared, now);
+        let done = self.log.moved(ftl, times, of.block, &self.moved)?;
         self.moved.clear();
         Ok(done)
     }

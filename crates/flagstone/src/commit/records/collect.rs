@@ -5,7 +5,9 @@ use super::format::{List, Tail, list_bytes};
 use super::merge::merge;
 use super::versions::{Held, Version, Versions};
 use super::{Live, Member, Verdicts};
-use crate::ftl::{Cause, Ftl, FtlError, Header, Owner, PageKind, Relocation, Stream, Written};
+use crate::ftl::{
+    Cause, Ftl, FtlError, Moving, Owner, PageKind, Relocation, Stream, Victim, Written,
+};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::collections::BTreeMap;
 
@@ -173,24 +175,24 @@ impl Owner for Records {
         Ok(now)
     }
 
-    fn relocate(&mut self, _: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Relocation {
+    fn relocate(&mut self, _: &Ftl, page: &Moving<'_>, tail: &mut [u8]) -> Relocation {
         let mut says = Tail::parse(tail);
         let committed = self.verdicts.flag_of_copy(TxId(0));
         says.flags[..usize::from(says.entries)].fill(committed);
-        for held in self.versions.held(header.lpn, from) {
+        for held in self.versions.held(page.header.lpn, page.from) {
             says.flags[usize::from(held.index)] = self.verdicts.flag_of_copy(held.tx);
         }
         says.emit(tail);
         Relocation::Renew
     }
 
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        self.versions.moved(ftl, header.lpn, from, to.at);
-        self.verdicts.relocated(from, &to);
+    fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Written) {
+        self.versions.moved(ftl, page.header.lpn, page.from, to.at);
+        self.verdicts.relocated(page.from, &to);
     }
 
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        ftl.sync(now, self.left.max(self.versions.safe_at(victim)))
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, of: Victim) -> Result<Nanos, FtlError> {
+        ftl.sync(now, self.left.max(self.versions.safe_at(of.block)))
     }
 
     fn erased(&mut self, _: &mut Ftl, victim: Pbn, done: Nanos) {

@@ -204,7 +204,7 @@ impl Versions {
     /// Updates a version that the collector has copied.
     pub(super) fn moved(&mut self, ftl: &mut Ftl, at: Lpn, from: Ppn, to: Ppn) {
         if ftl.slot(at).ppn() == Some(from) {
-            ftl.set_slot(at, Slot::Page(to));
+            ftl.move_slot(at, Slot::Page(to));
         }
         let mut list = self.lists.get_mut(&at).into_iter().flatten();
         if let Some(version) = list.find(|version| version.at == from) {

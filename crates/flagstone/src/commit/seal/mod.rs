@@ -82,7 +82,8 @@ use super::{
     table_bytes,
 };
 use crate::ftl::{
-    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, PageKind, Relocation, Slot, Written,
+    BlockState, Format, Ftl, FtlError, Mounted, Moving, Owner, PageKind, Relocation, Slot, Victim,
+    Written,
 };
 use crate::layout;
 use crate::layout::{get, put};
@@ -164,12 +165,6 @@ struct Seal {
     relied_until: Nanos,
     /// Whether the blocks without a summary are known after a restart.
     knows_blocks: bool,
-    /// When the present collection began.
-    now: Nanos,
-    /// The transaction of the page that is being copied, if it still belongs to one.
-    copied: Option<TxId>,
-    /// Whether that page has a sum.
-    copies_sum: bool,
     mistake: Mistaken<Mistake>,
 }
 
@@ -210,9 +205,6 @@ fn start(
         looked_at: 0,
         relied_until: Nanos::ZERO,
         knows_blocks: mounted.rest.is_none() || options.ended.is_some(),
-        now: Nanos::ZERO,
-        copied: None,
-        copies_sum: false,
         mistake: options.mistake,
     });
     Ok(Recovered {
@@ -454,6 +446,28 @@ impl Seal {
         active.held.clear();
         self.live.reuse(active);
     }
+
+    /// Whether a page is a list of trims that counts by itself, and to which no mapping table on
+    /// flash refers.
+    fn is_single_list(&self, page: &Moving<'_>) -> bool {
+        let unto = self.bounds.as_ref().map_or(0, Bounds::unto);
+        let is_list = page.header.kind == PageKind::Trims && page.header.seq > unto;
+        is_list && count_of(page.tail).0 == 1
+    }
+
+    /// Whether the transaction of a page waits for its commit to be durable.
+    fn is_awaited(&self, page: &Moving<'_>) -> bool {
+        let tx = TxId(get(page.tail, tail::XID));
+        let is_awaited = self.evidence.is_awaited(tx, page.victim.prepared);
+        is_awaited && !self.mistake.is(Mistake::AwaitedResolved)
+    }
+
+    /// The transaction that needs a page and its copy as evidence, if any.
+    fn still_of(&self, page: &Moving<'_>) -> Option<TxId> {
+        let tx = TxId(get(page.tail, tail::XID));
+        let is_needed = || self.live.get(tx).is_some() || self.is_awaited(page);
+        (!self.is_single_list(page) && is_needed()).then_some(tx)
+    }
 }
 
 impl Owner for Seal {
@@ -466,33 +480,25 @@ impl Owner for Seal {
         }
         let bounds = self.bounds.as_ref();
         let from = bounds.map_or(now, |bounds| bounds.collects_from(now));
-        self.now = if self.mistake.is(Mistake::DecidedEarly) {
+        let now = if self.mistake.is(Mistake::DecidedEarly) {
             from
         } else {
             self.evidence.copies_from(from)
         };
-        self.seal_due(ftl, self.now)?;
-        Ok(self.now)
+        self.seal_due(ftl, now)?;
+        Ok(now)
     }
 
     /// A page that its transaction needs as evidence is copied unchanged. Any other copy belongs to
     /// no transaction, and counts by itself. A list of trims that counts by itself may not be
     /// durable either, and is copied unchanged, since the copy may be all that a cut leaves of it;
     /// unless the mapping table on flash refers to it.
-    fn relocate(&mut self, _: &Ftl, _: Ppn, header: &Header, tail: &mut [u8]) -> Relocation {
-        let tx = TxId(get(tail, tail::XID));
-        let unto = self.bounds.as_ref().map_or(0, Bounds::unto);
-        let is_list = header.kind == PageKind::Trims && header.seq > unto;
-        if is_list && count_of(tail).0 == 1 {
-            (self.copied, self.copies_sum) = (None, false);
+    fn relocate(&mut self, _: &Ftl, page: &Moving<'_>, tail: &mut [u8]) -> Relocation {
+        if self.is_single_list(page) {
             return Relocation::Copy;
         }
-        self.copies_sum = count_of(tail).1;
-        let is_awaited =
-            self.evidence.is_awaited(tx, self.now) && !self.mistake.is(Mistake::AwaitedResolved);
-        self.copied = (self.live.get(tx).is_some() || is_awaited).then_some(tx);
-        let is_resolved = self.mistake.is(Mistake::LiveResolved) && !is_awaited;
-        if self.copied.is_some() && !is_resolved {
+        let is_resolved = self.mistake.is(Mistake::LiveResolved) && !self.is_awaited(page);
+        if self.still_of(page).is_some() && !is_resolved {
             return Relocation::Copy;
         }
         put(tail, tail::XID, 0);
@@ -508,30 +514,31 @@ impl Owner for Seal {
         ftl.slot(at) == Slot::Trimmed(list) || self.mistake.is(Mistake::TrimsAgain)
     }
 
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+    fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Written) {
         self.rely_on(Mistake::CopiesNotWaited, to.done);
+        let (header, from, tx) = (page.header, page.from, self.still_of(page));
         let (was, is) = (Slot::of(header.kind, from), Slot::of(header.kind, to.at));
         let block = ftl.geometry().block_of(to.at);
         let is_list = header.kind == PageKind::Trims;
         let is_mapped = if is_list {
-            self.copied.is_none_or(|tx| self.live.get(tx).is_none())
+            tx.is_none_or(|tx| self.live.get(tx).is_none())
         } else {
             ftl.slot(header.lpn) == was
         };
         if is_mapped {
             if !is_list {
-                ftl.set_slot(header.lpn, is);
+                ftl.move_slot(header.lpn, is);
             }
-            if let Some(tx) = self.copied
+            if let Some(tx) = tx
                 && let Some(durable) = self.evidence.copied(tx, block)
             {
                 let waiting = self.waiting.entry(block).or_default();
                 waiting.ready_at = waiting.ready_at.max(durable);
-                waiting.has_sum |= self.copies_sum;
+                waiting.has_sum |= count_of(page.tail).1;
             }
             return;
         }
-        let active = self.copied.and_then(|tx| self.live.get_mut(tx));
+        let active = tx.and_then(|tx| self.live.get_mut(tx));
         let active = active.expect("a live page is mapped, or that of a live transaction");
         let follows = if is_list {
             active.trims.follow(from, to.at)
@@ -545,8 +552,8 @@ impl Owner for Seal {
     }
 
     /// Rule T, then rule E.
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let (mut lists, mut kept) = self.evidence.lost_with(ftl, victim);
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, of: Victim) -> Result<Nanos, FtlError> {
+        let (mut lists, mut kept) = self.evidence.lost_with(ftl, of.block);
         if self.mistake.is(Mistake::EvidenceDropped) {
             lists.clear();
         } else if self.mistake.is(Mistake::WitnessDropped) {

@@ -30,8 +30,8 @@ mod tests;
 use super::show::{LIVE, Rulings, arrow, live_row, rows};
 use super::{Found, Info, Isolation, Table, Taken, Write, table_bytes};
 use crate::ftl::{
-    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, PageKind, Slot, Stream, Written,
-    collect,
+    BlockState, Format, Ftl, FtlError, Header, Mounted, Moving, Owner, PageKind, Slot, Stream,
+    Victim, Written, collect,
 };
 use crate::layout;
 use crate::layout::{get, put};
@@ -513,11 +513,12 @@ impl Owner for ShadowLog {
         }
     }
 
-    fn relocated(&mut self, ftl: &mut Ftl, head: &Header, from: Ppn, to: Written) {
+    fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Written) {
+        let (head, from) = (page.header, page.from);
         match self.x_map.get(&head.lpn) {
             Some(&row) if row.at == from => self.point(ftl, row.tx, head.lpn, row.kind, to),
             _ => {
-                let old = ftl.set_slot(head.lpn, Slot::of(head.kind, to.at));
+                let old = ftl.move_slot(head.lpn, Slot::of(head.kind, to.at));
                 debug_assert_eq!(old.ppn(), Some(from), "a live page is in one of the maps");
             }
         }
@@ -534,7 +535,7 @@ impl Owner for ShadowLog {
         }
     }
 
-    fn before_erase(&mut self, _: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+    fn before_erase(&mut self, _: &mut Ftl, now: Nanos, _: Victim) -> Result<Nanos, FtlError> {
         // Invariant 3: the commits that made pages of this block obsolete are durable by then.
         Ok(now.max(self.safe_at))
     }

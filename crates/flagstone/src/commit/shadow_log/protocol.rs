@@ -3,8 +3,8 @@
 use super::ShadowLog;
 use crate::commit::show::Rulings;
 use crate::commit::{Found, Options, Protocol, Recovered, Table, Taken, Write};
-use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Written};
-use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use crate::ftl::{Ftl, FtlError, Mounted, Moving, Owner, Victim, Written};
+use crate::units::{Lpn, Nanos, Pbn, TxId};
 
 /// The differences between the protocols.
 pub(super) trait Rule: Clone + Send + 'static {
@@ -142,16 +142,16 @@ impl<R: Rule> Owner for Shadowed<R> {
         self.log.prepare(ftl, now, victim)
     }
 
-    fn relocated(&mut self, ftl: &mut Ftl, head: &Header, from: Ppn, to: Written) {
-        self.log.relocated(ftl, head, from, to);
+    fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Written) {
+        self.log.relocated(ftl, page, to);
     }
 
     fn let_go(&mut self, ftl: &mut Ftl, now: Nanos, block: Pbn) -> Result<(), FtlError> {
         self.log.let_go(ftl, now, block)
     }
 
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        self.log.before_erase(ftl, now, victim)
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, of: Victim) -> Result<Nanos, FtlError> {
+        self.log.before_erase(ftl, now, of)
     }
 
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {

@@ -5,6 +5,7 @@
 //! nothing but its own number. Summaries do not repeat words.
 
 use super::{IS_COPY, UNSAID, statement};
+use crate::ftl::write::{Place, Version};
 use crate::ftl::{Cause, Ftl, FtlError, PageKind, Stream, Written};
 use crate::layout::{get, put};
 use crate::units::{Lpn, Nanos};
@@ -70,10 +71,14 @@ impl Ftl {
         data: &[u8],
         cause: Cause,
     ) -> Result<Written, FtlError> {
-        self.horizon.word = Some(word);
-        let written = self.append(now, to, page, tail, data, cause);
-        self.horizon.word = None;
-        written
+        let word = Some(word);
+        let version = Version {
+            word,
+            ..Version::of(page)
+        };
+        self.program_version(now, Place::of(to), version, data, cause, |_, bytes| {
+            bytes.copy_from_slice(tail)
+        })
     }
 }
 

@@ -10,7 +10,7 @@
 
 use super::{Afc, TRUE, TxRow, Unit};
 use crate::commit::flag_chain::{Link, Shadow, Tail};
-use crate::ftl::{Ftl, FtlError, Header, Owner, Relocation, Written};
+use crate::ftl::{Ftl, FtlError, Moving, Owner, Relocation, Victim, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 
 /// State of the collector about its victim.
@@ -57,7 +57,7 @@ impl Owner for Afc {
         flags == 0 || written < ftl.data_pages_per_block() as usize
     }
 
-    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Relocation {
+    fn relocate(&mut self, _: &Ftl, _: &Moving<'_>, tail: &mut [u8]) -> Relocation {
         let mut says = Tail::parse(tail);
         if !self.table.contains_key(&says.xid) {
             says.flag = TRUE;
@@ -66,17 +66,17 @@ impl Owner for Afc {
         Relocation::Renew
     }
 
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        self.tables.relocated(ftl, header, from, to.at);
+    fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Written) {
+        self.tables.relocated(ftl, page, to.at);
         if self.tables.as_published {
-            self.moved_in_progress(from, to.into()); // D3
+            self.moved_in_progress(page.from, to.into()); // D3
         }
     }
 
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, of: Victim) -> Result<Nanos, FtlError> {
         let Collector { pages, flagged } = &self.collector;
         self.tables
-            .before_erase(ftl, (now, *flagged), victim, pages) // D5
+            .before_erase(ftl, (now, *flagged), of.block, pages) // D5
     }
 
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {

@@ -16,21 +16,23 @@
 
 use super::{Cfc, FALSE, State, TRUE};
 use crate::commit::flag_chain::{Link, Shadow, Tail, follow};
-use crate::ftl::{BlockState, Cause, Ftl, FtlError, Header, Owner, Relocation, Stream, Written};
+use crate::ftl::{
+    BlockState, Cause, Ftl, FtlError, Moving, Owner, Relocation, Stream, Victim, Written,
+};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
 /// State of the collector between its steps.
 #[derive(Clone, Default)]
 pub(super) struct Collector {
-    victim: Option<Victim>,
+    victim: Option<Work>,
     /// With block flags: the transactions with copies in each block that receives copies.
     copies: FxHashMap<Pbn, Vec<TxId>>,
 }
 
 /// The block that is being collected.
 #[derive(Clone)]
-struct Victim {
+struct Work {
     block: Pbn,
     pages: Vec<Shadow>,
     links: Vec<Outward>,
@@ -38,13 +40,6 @@ struct Victim {
     exposed: Vec<(TxId, Link)>,
     /// When the flags that were set are done.
     flagged: Nanos,
-    /// The page that is being copied.
-    moving: Option<Ppn>,
-    /// The page's transaction, the link of its copy, and whether the copy joins a cluster, if that
-    /// matters.
-    xid: TxId,
-    takes: Option<usize>,
-    joins: bool,
 }
 
 /// A link from the victim to another block.
@@ -57,21 +52,25 @@ struct Outward {
     ended: bool,
 }
 
+/// The place of a copy in the chain of its transaction.
+struct InChain {
+    /// The link out of the victim that the copy takes.
+    takes: Option<usize>,
+    /// Whether the copy joins a cluster, if that matters.
+    joins: bool,
+}
+
 impl Owner for Cfc {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let (pages, now) = self.tables.of_victim(ftl, now, victim)?;
         let copies = &mut self.collector.copies;
         copies.retain(|&block, _| ftl.block_state(block) == BlockState::Open);
-        let mut work = Victim {
+        let mut work = Work {
             block: victim,
             links: self.outward(&pages, victim),
             pages,
             exposed: Vec::new(),
             flagged: now,
-            moving: None,
-            xid: TxId(0),
-            takes: None,
-            joins: false,
         };
         if work.links.is_empty() {
             self.collector.victim = Some(work);
@@ -94,45 +93,29 @@ impl Owner for Cfc {
         Ok(now)
     }
 
-    fn relocate(&mut self, _: &Ftl, from: Ppn, _: &Header, _: &mut [u8]) -> Relocation {
-        self.victim().moving = Some(from);
+    fn relocate(&mut self, _: &Ftl, _: &Moving<'_>, _: &mut [u8]) -> Relocation {
         Relocation::Renew
     }
 
-    fn place(&mut self, to: Ppn, tail: &mut [u8]) {
+    fn place(&self, page: &Moving<'_>, to: Ppn, tail: &mut [u8]) {
         let mut says = Tail::parse(tail);
         let committed = !self.table.contains_key(&says.xid);
         says.flag = if committed { TRUE } else { FALSE };
-        let block = self.tables.geometry.block_of(to);
-        let Collector { victim, copies } = &mut self.collector;
-        let work = victim.as_mut().expect("prepared");
-        let moving = work.moving;
-        work.takes = work.links.iter().position(|out| {
-            out.xid == says.xid && !out.ended && (out.from.is_none() || out.from == moving)
-        });
-        let matters = work.takes.is_some() || !committed;
-        work.joins = matters
-            && copies
-                .get(&block)
-                .is_some_and(|xids| xids.contains(&says.xid));
-        if work.joins {
-            work.takes = None;
-        }
-        work.xid = says.xid;
-        says.link = work.takes.map(|index| work.links[index].link);
+        let takes = self.place_in_chain(page, to).takes;
+        says.link = takes.map(|index| self.work().links[index].link);
         says.emit(tail);
     }
 
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        self.tables.relocated(ftl, header, from, to.at);
+    fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Written) {
+        let InChain { takes, joins } = self.place_in_chain(page, to.at);
+        self.tables.relocated(ftl, page, to.at);
         let block = self.tables.geometry.block_of(to.at);
         let block_flags = self.tables.block_flags;
-        let work = self.victim();
-        let joins = work.joins;
-        if let Some(index) = work.takes.take() {
+        if let Some(index) = takes {
+            let work = self.collector.victim.as_mut().expect("prepared");
             work.links[index].ended = true;
         }
-        let xid = work.xid;
+        let (from, xid) = (page.from, Tail::parse(page.tail).xid);
         self.note_copy(block, xid);
         let Some(row) = self.table.get_mut(&xid) else {
             return;
@@ -153,12 +136,12 @@ impl Owner for Cfc {
         }
     }
 
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, of: Victim) -> Result<Nanos, FtlError> {
         let mut work = self.collector.victim.take().expect("prepared");
-        debug_assert_eq!(work.block, victim);
+        debug_assert_eq!(work.block, of.block);
         self.end_links(ftl, now, &mut work, |_| true)?;
         let times = (now, work.flagged);
-        let until = self.tables.before_erase(ftl, times, victim, &work.pages); // D4
+        let until = self.tables.before_erase(ftl, times, of.block, &work.pages); // D4
         self.collector.victim = Some(work);
         until
     }
@@ -193,8 +176,24 @@ impl Owner for Cfc {
 }
 
 impl Cfc {
-    fn victim(&mut self) -> &mut Victim {
-        self.collector.victim.as_mut().expect("prepared")
+    fn work(&self) -> &Work {
+        self.collector.victim.as_ref().expect("prepared")
+    }
+
+    /// The place of a page's copy at `to` in the chain of its transaction.
+    fn place_in_chain(&self, page: &Moving<'_>, to: Ppn) -> InChain {
+        let xid = Tail::parse(page.tail).xid;
+        let takes = self.work().links.iter().position(|out| {
+            out.xid == xid && !out.ended && out.from.is_none_or(|from| from == page.from)
+        });
+        let matters = takes.is_some() || self.table.contains_key(&xid);
+        let block = self.tables.geometry.block_of(to);
+        let copies = self.collector.copies.get(&block);
+        let joins = matters && copies.is_some_and(|xids| xids.contains(&xid));
+        InChain {
+            takes: takes.filter(|_| !joins),
+            joins,
+        }
     }
 
     /// Records that a copy of a transaction's page went to a block.
@@ -249,7 +248,7 @@ impl Cfc {
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
-        work: &mut Victim,
+        work: &mut Work,
         which: impl Fn(&Outward) -> bool,
     ) -> Result<(), FtlError> {
         for index in 0..work.links.len() {

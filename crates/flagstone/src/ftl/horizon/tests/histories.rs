@@ -356,7 +356,7 @@ impl Flash {
         } else {
             block as u32 * STRIDE + page + 1
         };
-        self.note(block, next, Programmed::Page(stream));
+        self.note(block, next, Programmed::Page { stream, word: None });
         self.open[head] = Some((block, page + 1, last)).filter(|_| !is_full);
         if is_full {
             self.horizon.ends(Pbn(block as u32), last, self.seq);
