@@ -127,7 +127,7 @@ impl Subject {
     /// Whether the subject's device can collect ahead of need, in steps. Its protocol must support
     /// that.
     pub fn collects_in_steps(self) -> bool {
-        matches!(self, Subject::Protocol(kind) if kind.info().in_steps)
+        matches!(self, Subject::Protocol(kind) if kind.info().format.in_steps)
     }
 
     /// Whether the protocol as published differs from the repaired variant.

@@ -258,7 +258,7 @@ impl Machine {
 
     /// Whether a block is for data pages.
     pub(super) fn has_data(&self, block: u32) -> bool {
-        self.ftl().block_state(Pbn(block)) != BlockState::Meta
+        self.ftl().blocks().state(Pbn(block)) != BlockState::Meta
     }
 
     pub(super) fn begin(&mut self, now: Nanos, name: u64) -> Result<Nanos, DeviceError> {

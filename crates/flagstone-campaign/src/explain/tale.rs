@@ -65,9 +65,9 @@ impl Shown {
         let pages = (0..geometry.pages()).map(Ppn);
         Shown {
             mapping: mapping(ftl),
-            live: pages.filter(|&at| ftl.is_live(at)).collect(),
+            live: pages.filter(|&at| ftl.blocks().is_live(at)).collect(),
             blocks: (0..geometry.blocks())
-                .map(|block| ftl.block_state(Pbn(block)))
+                .map(|block| ftl.blocks().state(Pbn(block)))
                 .collect(),
             tables,
         }

@@ -229,11 +229,11 @@ fn same(here: &mut PageStore, there: &mut PageStore, numbers: Numbers) -> Result
         }
     }
     for block in (0..blocks).map(Pbn) {
-        let of = |ftl: &Ftl| (ftl.block_state(block), ftl.live_in(block));
+        let of = |ftl: &Ftl| (ftl.blocks().state(block), ftl.blocks().live_in(block));
         // Tables list a block as written if its pages never became durable; on the chip it is
         // blank. In both cases it is erased before its use.
-        let is_like = numbers == Numbers::NotBefore && ftl.live_in(block) == 0;
-        if of(ftl) != of(other) && !(is_like && other.live_in(block) == 0) {
+        let is_like = numbers == Numbers::NotBefore && ftl.blocks().live_in(block) == 0;
+        if of(ftl) != of(other) && !(is_like && other.blocks().live_in(block) == 0) {
             return differ(format!("block {block}"), &of(ftl), &of(other));
         }
     }

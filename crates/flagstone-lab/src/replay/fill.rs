@@ -162,7 +162,7 @@ impl<D> Order<D> {
         while left > 0 && made < most {
             stop::point();
             effort::did(effort::OVERWRITTEN);
-            if (self.ftl)(device).free_blocks() <= few {
+            if (self.ftl)(device).blocks().free_blocks() <= few {
                 left -= 1;
             }
             now = write(device, now, dice.random_range(0..self.pages))?;

@@ -113,7 +113,7 @@ impl BareLimits {
     /// The limits of a device that was just started.
     pub(crate) fn of(ftl: &Ftl) -> BareLimits {
         let unusable = |block: &Pbn| {
-            let state = ftl.block_state(*block);
+            let state = ftl.blocks().state(*block);
             matches!(state, BlockState::Meta | BlockState::Bad)
         };
         BareLimits {

@@ -106,7 +106,7 @@ impl PageStore {
         let places = Arc::clone(&self.places);
         for block in (0..geometry.blocks()).map(Pbn) {
             let mark = mark_page(geometry.pages_per_block, block.0);
-            let is_free = self.device.ftl().block_state(block) == BlockState::Free;
+            let is_free = self.device.ftl().blocks().state(block) == BlockState::Free;
             // An encrypted store signs the marks of never-written blocks, so the mark page stays.
             let keeps_mark = self.keyed.has_key();
             let (first, pages) = match (places.may_be_written(block, mark), is_free) {
@@ -172,7 +172,7 @@ impl PageStore {
     fn least_blocks(&self) -> u32 {
         let (ftl, geometry) = (self.device.ftl(), self.device.geometry());
         let is_other = |&block: &u32| {
-            let state = ftl.block_state(Pbn(block));
+            let state = ftl.blocks().state(Pbn(block));
             matches!(state, BlockState::Meta | BlockState::Bad)
         };
         let others = (0..geometry.blocks()).filter(is_other).count() as u64;

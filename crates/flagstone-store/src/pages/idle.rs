@@ -81,7 +81,7 @@ impl PageStore {
         self.translate(places.carry_out().map_err(failed))?;
         let mut given = 0;
         for block in (0..geometry.blocks()).map(Pbn) {
-            let is_free = self.device.ftl().block_state(block) == BlockState::Free;
+            let is_free = self.device.ftl().blocks().state(block) == BlockState::Free;
             if !is_free || !places.was_erased(block) {
                 continue;
             }

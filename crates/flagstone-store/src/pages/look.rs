@@ -293,7 +293,7 @@ impl PageStore {
         let ftl = self.device.ftl();
         let geometry = self.device.geometry();
         let superblock = &self.opened.superblock;
-        let blocks = (0..geometry.blocks()).map(|block| ftl.erases_of(Pbn(block)));
+        let blocks = (0..geometry.blocks()).map(|block| ftl.blocks().erases_of(Pbn(block)));
         let mut erases: Vec<u32> = blocks.collect();
         erases.sort_unstable();
         let (least, most) = (erases[0], erases[erases.len() - 1]);
@@ -301,7 +301,7 @@ impl PageStore {
             protocol: superblock.protocol,
             pages_per_block: geometry.pages_per_block,
             blocks: geometry.blocks(),
-            free_blocks: ftl.free_blocks(),
+            free_blocks: ftl.blocks().free_blocks(),
             openings: superblock.boot,
             closed: superblock.closed,
             resumed: self.resumed,
@@ -470,12 +470,12 @@ impl PageStore {
         let (ftl, geometry) = (self.device.ftl(), self.device.geometry());
         let mut torn = 0;
         for block in (0..geometry.blocks()).map(Pbn) {
-            if but.contains(&block.0) || ftl.block_state(block) == BlockState::Free {
+            if but.contains(&block.0) || ftl.blocks().state(block) == BlockState::Free {
                 continue;
             }
             for page in 0..geometry.pages_per_block {
                 let at = geometry.page(block, page);
-                if !ftl.is_live(at) {
+                if !ftl.blocks().is_live(at) {
                     torn += u64::from(ftl.peek(at, &mut [], &mut []).is_none());
                 }
             }

@@ -91,7 +91,7 @@ impl PageStore {
         if !self.may_be_sparse() || self.keyed.has_key() {
             return self.lengthen(more);
         }
-        let given_out = self.device.ftl().blocks_with_room();
+        let given_out = self.device.ftl().blocks().with_room();
         self.places.grow_sparse(true);
         let grown = self.lengthen(more);
         self.places.grow_sparse(false);
@@ -110,7 +110,7 @@ impl PageStore {
     fn give_out_more(&mut self, blocks: u32) -> u32 {
         let (geometry, first) = (
             *self.device.geometry(),
-            self.device.ftl().blocks_with_room(),
+            self.device.ftl().blocks().with_room(),
         );
         let offset = mark_page(geometry.pages_per_block, first) * PAGE;
         let bytes = u64::from(blocks) * u64::from(geometry.pages_per_block + 1) * PAGE;
@@ -138,8 +138,9 @@ impl PageStore {
     /// the collector keeps free. Returns the number of bytes.
     pub(super) fn give_unwritten_back(&mut self) -> u64 {
         let (ftl, unwritten) = (self.device.ftl(), self.end_of_written());
-        let end = ftl.blocks_with_room();
+        let end = ftl.blocks().with_room();
         let free = ftl
+            .blocks()
             .free_blocks()
             .saturating_sub(end.saturating_sub(unwritten));
         let first = unwritten + (ftl.collects_below() + 1).saturating_sub(free);
@@ -192,13 +193,13 @@ impl PageStore {
             ));
         }
         let ftl = self.device.ftl();
-        if ftl.free_blocks() <= ftl.collects_below() {
+        if ftl.blocks().free_blocks() <= ftl.collects_below() {
             let (open, retained) = ftl.snapshots().counts();
-            let live = ftl.live_pages() as f64;
+            let live = ftl.blocks().live_pages() as f64;
             // Pages retained by snapshots do not justify growth as long as other blocks are worth
             // collecting.
             let is_held_up = open > 0
-                && ftl.fewest_live().is_none_or(|pages| {
+                && ftl.blocks().fewest_live().is_none_or(|pages| {
                     f64::from(pages) > self.fill * f64::from(ftl.data_pages_per_block())
                 });
             // Live transactions get a smaller share of the room for dead pages.
@@ -258,7 +259,7 @@ impl PageStore {
         }
         while !self.has_room_for_more() {
             if self.grow_as_far_as_it_goes()? == 0 {
-                let (live, why) = (self.device.ftl().live_pages(), self.why_no_more());
+                let (live, why) = (self.device.ftl().blocks().live_pages(), self.why_no_more());
                 return Err(StoreError::Full(format!(
                     "{live} of {} pages are in use, the others are kept for pages that are \
                      overwritten, and {why}",
@@ -273,7 +274,7 @@ impl PageStore {
     /// refused.
     fn has_room_for_more(&self) -> bool {
         let ftl = self.device.ftl();
-        let short = ftl.free_blocks() <= ftl.collects_below();
+        let short = ftl.blocks().free_blocks() <= ftl.collects_below();
         !short || self.live_but_old() + self.kept_of(self.in_service) < self.in_service
     }
 
@@ -281,7 +282,7 @@ impl PageStore {
     fn live_but_old(&self) -> u64 {
         let ftl = self.device.ftl();
         let (_, retained) = ftl.snapshots().counts();
-        ftl.live_pages() - retained as u64
+        ftl.blocks().live_pages() - retained as u64
     }
 
     /// Number of pages, out of `in_service`, that are kept from new pages when the store cannot
@@ -318,7 +319,7 @@ impl PageStore {
                 return Err(StoreError::Full(format!(
                     "there is no room for {new} pages more and {again} that are overwritten: {} of \
                      {} pages are in use, and {}",
-                    self.device.ftl().live_pages(),
+                    self.device.ftl().blocks().live_pages(),
                     self.in_service,
                     self.why_no_more()
                 )));
@@ -413,15 +414,20 @@ impl PageStore {
     /// Number of pages that may hold data.
     pub(super) fn in_service(&self) -> u64 {
         let ftl = self.device.ftl();
-        let out = |block| matches!(ftl.block_state(block), BlockState::Bad | BlockState::Meta);
-        let blocks = (0..ftl.blocks_with_room()).filter(|&block| !out(Pbn(block)));
+        let out = |block| {
+            matches!(
+                ftl.blocks().state(block),
+                BlockState::Bad | BlockState::Meta
+            )
+        };
+        let blocks = (0..ftl.blocks().with_room()).filter(|&block| !out(Pbn(block)));
         blocks.count() as u64 * u64::from(ftl.data_pages_per_block())
     }
 
     /// Number of blocks by which the store grows next.
     pub(super) fn next_blocks(&self) -> u32 {
         let (ftl, geometry) = (self.device.ftl(), self.device.geometry());
-        next_blocks(geometry.pages_per_block, ftl.blocks_with_room())
+        next_blocks(geometry.pages_per_block, ftl.blocks().with_room())
     }
 
     /// Grows the store as far as there is room. Returns the number of added blocks.
@@ -439,7 +445,7 @@ impl PageStore {
     /// Allocates up to `more` existing blocks, or grows by `more`. Returns the number of blocks.
     fn grow_by(&mut self, more: u32) -> Result<u32, StoreError> {
         let ftl = self.device.ftl();
-        match ftl.geometry().blocks() - ftl.blocks_with_room() {
+        match ftl.geometry().blocks() - ftl.blocks().with_room() {
             0 => self.lengthen(more),
             kept => Ok(self.give_out_more(more.min(kept))),
         }

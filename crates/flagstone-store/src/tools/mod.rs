@@ -154,7 +154,7 @@ pub fn compact(
 pub fn bytes_of_copy(store: &PageStore) -> u64 {
     let (info, ftl) = (store.info(), store.device().ftl());
     let full = info.pages.div_ceil(ftl.data_pages_per_block().into());
-    let is_meta = |&block: &u32| ftl.block_state(Pbn(block)) == BlockState::Meta;
+    let is_meta = |&block: &u32| ftl.blocks().state(Pbn(block)) == BlockState::Meta;
     let meta = (0..info.blocks).filter(is_meta).count() as u64;
     // In addition to open blocks and those waiting for their summary. The copy then need not grow.
     let spare = u64::from(ftl.gc_threshold_blocks()) + meta + 5;

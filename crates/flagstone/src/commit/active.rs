@@ -176,7 +176,7 @@ impl Writes {
     pub(super) fn check(&self, ftl: &Ftl, tx: TxId) -> Result<(), String> {
         for &Version { lpn: at, slot, .. } in &self.entries {
             let Some(page) = slot.ppn() else { continue };
-            if !ftl.is_live(page) {
+            if !ftl.blocks.is_live(page) {
                 return Err(format!("page {page}, which {tx} has written, is not live"));
             }
             if ftl.slot(at).ppn() == Some(page) {

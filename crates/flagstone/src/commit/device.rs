@@ -162,9 +162,11 @@ impl Device {
         Ok(added)
     }
 
-    /// Limits allocation to the first `blocks` blocks, see [`Ftl::give_out`].
+    /// Limits allocation to the first `blocks` blocks until the next call. On a sparse medium a
+    /// device can have more blocks than the medium has room for: it then offers high logical pages,
+    /// and collects within the first `blocks` blocks.
     pub fn give_out(&mut self, blocks: u32) {
-        self.ftl.give_out(blocks);
+        self.ftl.blocks.give_out(blocks);
     }
 
     /// Resets the counters, for example after a warm-up.

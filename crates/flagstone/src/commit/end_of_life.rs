@@ -108,7 +108,7 @@ fn a_worn_out_device_says_so_and_all_that_was_acknowledged_can_be_read() {
         };
         assert!(is_end(&error), "{kind}: {error}");
         assert!(life.is_whole(), "{kind}, at its end");
-        let worn = life.small.device().ftl().out_of_service();
+        let worn = life.small.device().ftl().blocks.out_of_service();
         assert!(worn > 2, "{kind}: {worn} blocks");
         for cut in [NOTHING, EVERYTHING] {
             let mut refused = 0;

@@ -127,7 +127,7 @@ fn a_medium_without_room_adds_nothing_and_the_device_goes_on() {
                 "{kind}"
             );
             for block in pool {
-                let state = small.device().ftl().block_state(Pbn(block as u32));
+                let state = small.device().ftl().blocks.state(Pbn(block as u32));
                 assert_eq!(state, BlockState::Meta, "{kind}");
             }
         }

@@ -47,8 +47,6 @@ pub struct Info {
     pub rewrites: bool,
     /// Whether transactions are atomic; false for the control.
     pub atomic: bool,
-    /// Whether its device can collect ahead of need, a few pages at a time.
-    pub in_steps: bool,
     /// Whether the form printed in the paper loses data, so that a repaired form exists.
     pub as_published: bool,
     /// Modes for campaigns, the default first.
@@ -84,7 +82,6 @@ impl Info {
             reprograms: false,
             rewrites: false,
             atomic: true,
-            in_steps: false,
             as_published: false,
             modes: &[],
             settings: &[],

@@ -48,7 +48,7 @@ pub(super) fn recover(
     let mut versions: Vec<(Ppn, Lpn, u64)> = Vec::new();
     let mut newest: Vec<u64> = vec![0; ftl.logical_pages() as usize];
     let mut found: Vec<(Lpn, Slot)> = Vec::new();
-    let blocks = ftl.data_blocks();
+    let blocks = ftl.blocks.for_data();
     let done = ftl.scan(mounted.done, &blocks, |at: Ppn, head: Header, _: &[u8]| {
         if rulings.listens() {
             versions.push((at, head.lpn, head.seq));

@@ -313,7 +313,7 @@ impl Small {
             small.check();
             let ftl = small.device().ftl();
             let mapped = (0..PAGES).filter(|&at| ftl.slot(Lpn(at)).ppn().is_some());
-            return ftl.live_pages() == mapped.count() as u64;
+            return ftl.blocks.live_pages() == mapped.count() as u64;
         }
     }
 

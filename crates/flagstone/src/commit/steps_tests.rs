@@ -101,7 +101,11 @@ fn a_collection_without_room_leaves_a_block_that_can_be_collected() {
             "{kind}: {full:?}"
         );
         all_fail.store(false, Ordering::Relaxed);
-        assert_eq!(device.ftl().block_state(victim), BlockState::Full, "{kind}");
+        assert_eq!(
+            device.ftl().blocks.state(victim),
+            BlockState::Full,
+            "{kind}"
+        );
         device.check().expect("the books agree");
         let put = put(&mut device, 0);
         let is_full = matches!(put, Err(DeviceError::Ftl(FtlError::Full { .. })));

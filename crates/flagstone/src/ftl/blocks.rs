@@ -5,12 +5,11 @@
 //! in step: a candidate for collection is listed by its number of live pages, and a free block by
 //! its erases.
 
-use super::Pool;
-use super::pool::Zone;
-use super::victims::Victims;
+use super::VictimPolicy;
+use super::pool::{Pool, Zone};
+use super::victims::{Victims, View};
 use crate::nand::{Addresses, Geometry};
 use crate::units::{Nanos, Pbn, Ppn};
-use std::ops::{Index, IndexMut};
 
 /// The present use of a block. Example: [`Ftl::mount`](super::Ftl::mount).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +17,7 @@ use std::ops::{Index, IndexMut};
 pub enum BlockState {
     /// Can be allocated.
     Free,
-    /// Reserved to be allocated next, see [`Blocks::zone_add`].
+    /// Reserved by the owner to be allocated next.
     Zone,
     /// Being written.
     Open,
@@ -39,16 +38,16 @@ pub enum BlockState {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Block {
-    pub(super) state: BlockState,
-    /// Whether the block must be erased before it is written.
-    pub(super) stale: bool,
+struct Block {
+    state: BlockState,
+    /// It must be erased before it is written.
+    stale: bool,
     /// Released by the mount with pages in it, and not erased since: see [`super::scrub`].
-    pub(super) left: bool,
+    left: bool,
     /// Whether a program in the block failed: it is retired once its live pages are elsewhere.
-    pub(super) failing: bool,
-    pub(super) live: u16,
-    pub(super) pins: u16,
+    failing: bool,
+    live: u16,
+    pins: u16,
 }
 
 impl Block {
@@ -62,7 +61,7 @@ impl Block {
         pins: 0,
     };
 
-    pub(super) fn is_candidate(&self) -> bool {
+    fn is_candidate(&self) -> bool {
         self.state == BlockState::Full && self.pins == 0
     }
 }
@@ -88,22 +87,6 @@ pub struct Blocks {
     room_end: Option<Pbn>,
 }
 
-impl Index<Pbn> for Blocks {
-    type Output = Block;
-
-    #[inline]
-    fn index(&self, id: Pbn) -> &Block {
-        &self.all[id.index()]
-    }
-}
-
-impl IndexMut<Pbn> for Blocks {
-    #[inline]
-    fn index_mut(&mut self, id: Pbn) -> &mut Block {
-        &mut self.all[id.index()]
-    }
-}
-
 impl Blocks {
     /// Number of live pages.
     pub fn live_pages(&self) -> u64 {
@@ -118,12 +101,12 @@ impl Blocks {
 
     /// The present use of a block.
     pub fn state(&self, id: Pbn) -> BlockState {
-        self[id].state
+        self.of(id).state
     }
 
     /// Number of live pages in a block.
     pub fn live_in(&self, id: Pbn) -> u32 {
-        self[id].live.into()
+        self.of(id).live.into()
     }
 
     /// Number of erases of a block, as far as known: after a restart from its summary page; a block
@@ -133,7 +116,7 @@ impl Blocks {
     }
 
     /// Number of blocks that can be allocated at once.
-    pub fn free(&self) -> u32 {
+    pub fn free_blocks(&self) -> u32 {
         self.free.len()
     }
 
@@ -145,8 +128,7 @@ impl Blocks {
 
     /// Data blocks in service.
     pub fn for_data(&self) -> Vec<Pbn> {
-        let is_for_data =
-            |id: &Pbn| !matches!(self.state(*id), BlockState::Bad | BlockState::Meta);
+        let is_for_data = |id: &Pbn| !matches!(self.state(*id), BlockState::Bad | BlockState::Meta);
         self.ids().filter(is_for_data).collect()
     }
 
@@ -190,7 +172,6 @@ impl Blocks {
         let words = (geometry.pages() as usize).div_ceil(64);
         self.live.resize(words, 0);
         self.victims.resize(blocks);
-        self.end = None;
         self.room_end = self.room_end.filter(|end| end.0 < blocks);
     }
 
@@ -209,14 +190,61 @@ impl Blocks {
         u64::from(self.len()) * per_block + self.live.len() as u64 * 8
     }
 
-    /// The block of a page.
     #[inline]
-    pub(super) fn of(&self, at: Ppn) -> &Block {
-        &self[self.addresses.block_of(at)]
+    fn of(&self, id: Pbn) -> &Block {
+        &self.all[id.index()]
     }
 
-    /// Marks a page as live, whose block is no candidate for collection.
     #[inline]
+    fn of_mut(&mut self, id: Pbn) -> &mut Block {
+        &mut self.all[id.index()]
+    }
+
+    /// Whether a block must be erased before it is written.
+    pub(super) fn is_stale(&self, id: Pbn) -> bool {
+        self.of(id).stale
+    }
+
+    /// Whether the block of a page was not erased since the restart.
+    pub(super) fn is_from_before(&self, at: Ppn) -> bool {
+        self.is_stale(self.addresses.block_of(at))
+    }
+
+    /// Whether the mount has released a block with pages in it, which was not erased since.
+    pub(super) fn is_left(&self, id: Pbn) -> bool {
+        self.of(id).left
+    }
+
+    /// Whether a program in a block failed: it is retired once its live pages are elsewhere.
+    pub(super) fn is_failing(&self, id: Pbn) -> bool {
+        self.of(id).failing
+    }
+
+    /// Records that a program in a block failed.
+    pub(super) fn fail(&mut self, id: Pbn) {
+        self.of_mut(id).failing = true;
+    }
+
+    /// Sets the use of a block that is neither in the pool of free blocks nor a candidate.
+    pub(super) fn set_state(&mut self, id: Pbn, state: BlockState) {
+        self.of_mut(id).state = state;
+    }
+
+    /// Releases a candidate during the mount, with what is left in it.
+    pub(super) fn leave(&mut self, id: Pbn) {
+        self.take_candidate(id, BlockState::Free);
+        self.of_mut(id).left = true;
+    }
+
+    /// Marks a page that was just programmed as live.
+    #[inline]
+    pub(super) fn programmed(&mut self, at: Ppn, id: Pbn) {
+        self.live[at.index() / 64] |= 1 << (at.0 % 64);
+        self.live_pages += 1;
+        self.of_mut(id).live += 1;
+    }
+
+    /// Marks a page as live. Does not update the candidates for collection; the caller must.
     pub(super) fn set_live(&mut self, at: Ppn) {
         let word = &mut self.live[at.index() / 64];
         let bit = 1u64 << (at.0 % 64);
@@ -224,7 +252,7 @@ impl Blocks {
         *word |= bit;
         self.live_pages += 1;
         let id = self.addresses.block_of(at);
-        self[id].live += 1;
+        self.of_mut(id).live += 1;
     }
 
     /// Marks a page as live.
@@ -261,20 +289,20 @@ impl Blocks {
 
     /// Whether a block is a candidate for collection.
     pub(crate) fn is_candidate(&self, id: Pbn) -> bool {
-        self[id].is_candidate()
+        self.of(id).is_candidate()
     }
 
     /// Keeps a block from being collected, until [`Blocks::unpin`] was called as often as this.
-    pub(crate) fn pin(&mut self, id: Pbn) {
+    pub fn pin(&mut self, id: Pbn) {
         if self.is_candidate(id) {
             self.victims.remove(id, self.live_in(id));
         }
-        self[id].pins += 1;
+        self.of_mut(id).pins += 1;
     }
 
     /// Reverts one [`Blocks::pin`].
-    pub(crate) fn unpin(&mut self, id: Pbn) {
-        self[id].pins -= 1;
+    pub fn unpin(&mut self, id: Pbn) {
+        self.of_mut(id).pins -= 1;
         if self.is_candidate(id) {
             self.victims.insert(id, self.live_in(id));
         }
@@ -282,22 +310,33 @@ impl Blocks {
 
     /// Marks a block as full: a candidate for collection, unless it is pinned.
     pub(super) fn fill(&mut self, id: Pbn) {
-        self[id].state = BlockState::Full;
-        if self[id].pins == 0 {
+        self.of_mut(id).state = BlockState::Full;
+        if self.of_mut(id).pins == 0 {
             self.victims.insert(id, self.live_in(id));
         }
+    }
+
+    /// The block to collect next. A block with `dense_pages` live pages is not worth it.
+    pub(super) fn choose_victim(&mut self, policy: VictimPolicy, dense_pages: u32) -> Option<Pbn> {
+        self.victims.skip_empty();
+        policy.choose(&View {
+            victims: &self.victims,
+            erases: &self.erases,
+            erases_mean: self.erases_mean(),
+            dense_pages,
+        })
     }
 
     /// Gives a full block that is not pinned another use: it is no candidate any more.
     pub(super) fn take_candidate(&mut self, id: Pbn, state: BlockState) {
         assert!(self.is_candidate(id), "block {id} is no candidate");
         self.victims.remove(id, self.live_in(id));
-        self[id].state = state;
+        self.of_mut(id).state = state;
     }
 
     /// Makes a block free. It enters the pool unless it lies beyond the end of the device to be.
-    pub(super) fn release(&mut self, id: Pbn) {
-        self[id].state = BlockState::Free;
+    pub(super) fn set_free(&mut self, id: Pbn) {
+        self.of_mut(id).state = BlockState::Free;
         if id < self.end_of_given_out() {
             let plane = self.addresses.plane_of(id);
             self.free.put(plane, id, self.erases[id.index()]);
@@ -332,7 +371,7 @@ impl Blocks {
         self.erases[id.index()] += 1;
         self.erases_total += 1;
         self.erased_until = self.erased_until.max(done);
-        let block = &mut self[id];
+        let block = self.of_mut(id);
         (block.stale, block.left) = (false, false);
     }
 
@@ -347,7 +386,7 @@ impl Blocks {
 
     /// Reserves up to `blocks` free blocks, spread over the planes, and returns them. A zoned
     /// device writes only to reserved blocks. [`Blocks::zone_from`] sets from when on.
-    pub(crate) fn zone_add(&mut self, blocks: u32) -> Vec<Pbn> {
+    pub fn zone_add(&mut self, blocks: u32) -> Vec<Pbn> {
         let mut added = Vec::new();
         let planes = self.free.planes();
         let zone = self.zone.as_mut();
@@ -372,13 +411,13 @@ impl Blocks {
 
     /// Returns the blocks that were reserved last to the free ones. Nothing on flash records the
     /// reservation.
-    pub(crate) fn zone_give_back(&mut self) {
+    pub fn zone_give_back(&mut self) {
         let added = self.zone.as_mut().map(Zone::take_newer);
-        added.into_iter().flatten().for_each(|id| self.release(id));
+        added.into_iter().flatten().for_each(|id| self.set_free(id));
     }
 
     /// Sets when the blocks that were reserved last may be written.
-    pub(crate) fn zone_from(&mut self, from: Nanos) {
+    pub fn zone_from(&mut self, from: Nanos) {
         if let Some(zone) = &mut self.zone {
             zone.may_be_written(from);
         }
@@ -386,14 +425,13 @@ impl Blocks {
 
     /// Number of reserved blocks that are not yet open.
     #[inline]
-    pub(crate) fn zone_left(&self) -> u32 {
+    pub fn zone_left(&self) -> u32 {
         self.zone.as_ref().map_or(0, |zone| zone.len())
     }
 
-    /// Limits allocation to the first `blocks` blocks until the next call. On a sparse medium a
-    /// device can have more blocks than the medium has room for: it then offers high logical pages,
-    /// and collects within the first `blocks` blocks.
-    pub(crate) fn give_out(&mut self, blocks: u32) {
+    /// Limits allocation to the first `blocks` blocks until the next call, because the medium has
+    /// no room for others.
+    pub fn give_out(&mut self, blocks: u32) {
         let before = self.end_of_given_out();
         self.room_end = (blocks < self.len()).then_some(Pbn(blocks));
         self.move_end_of_given_out(before);
@@ -422,7 +460,7 @@ impl Blocks {
         }
         for id in (before.0..end.0).map(Pbn) {
             if self.state(id) == BlockState::Free {
-                self.release(id);
+                self.set_free(id);
             }
         }
     }

@@ -15,16 +15,11 @@ const PAGES: u32 = 400;
 struct Mapped {
     /// When the last write is done.
     written: Nanos,
-    in_steps: bool,
 }
 
 impl Owner for Mapped {
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Victim) -> Result<Nanos, FtlError> {
         ftl.sync(now, self.written)
-    }
-
-    fn allows_steps(&self) -> bool {
-        self.in_steps
     }
 }
 
@@ -51,13 +46,9 @@ impl Bench {
         let flash = Box::new(small::chip(small::GEOMETRY));
         let (mut ftl, mounted) = Ftl::mount(flash, config, format, Nanos::ZERO).expect("blank");
         ftl.finish_mount();
-        let in_steps = config.works_ahead;
         Bench {
             ftl,
-            owner: Mapped {
-                in_steps,
-                ..Mapped::default()
-            },
+            owner: Mapped::default(),
             config,
             format,
             now: mounted.done,
@@ -157,9 +148,9 @@ impl Bench {
 
     /// Collects a candidate, which is no change that a snapshot sees.
     fn collect(&mut self) {
-        let blocks = self.ftl.data_blocks();
+        let blocks = self.ftl.blocks.for_data();
         let block = blocks[self.dice.pick(blocks.len() as u32) as usize];
-        if self.ftl.is_candidate(block) && self.ftl.free_blocks() > 2 {
+        if self.ftl.blocks.is_candidate(block) && self.ftl.blocks.free_blocks() > 2 {
             let before = self.ftl.snapshots().counts();
             let done = collect(&mut self.ftl, &mut self.owner, self.now, block);
             self.now = done.expect("there is no cut");
@@ -227,7 +218,7 @@ impl Bench {
             assert_eq!(mounted.blob, old.last.to_le_bytes());
             assert_eq!(mounted.logs.len(), 1, "logs of the last checkpoint");
         } else {
-            let (blocks, mut found) = (ftl.data_blocks(), Vec::new());
+            let (blocks, mut found) = (ftl.blocks.for_data(), Vec::new());
             ftl.scan(mounted.done, &blocks, |at, head, _| found.push((head, at)))
                 .expect("there is no cut");
             found.sort_by_key(|(head, _)| head.seq);
@@ -281,10 +272,13 @@ fn pages_and_snapshots_hold_what_was_written() {
     };
     let (mut ended, mut collected) = (0, 0);
     for seed in 1..=12 {
-        let format = if seed % 2 == 0 {
-            on_flash
-        } else {
-            Format::NONE
+        let format = Format {
+            in_steps: seed % 3 == 0,
+            ..if seed % 2 == 0 {
+                on_flash
+            } else {
+                Format::NONE
+            }
         };
         let config = Config {
             works_ahead: seed % 3 == 0,

@@ -53,15 +53,44 @@ impl Ftl {
         data: &mut [u8],
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
+        self.read_to_copy(now, at, data, spare, false)
+    }
+
+    /// [`Ftl::read_page`]. A read `inside` a plane does not use the channel.
+    #[inline]
+    pub(super) fn read_to_copy(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+        inside: bool,
+    ) -> Result<Read, FlashError> {
         let read = if self.marks.is_none() {
-            self.flash.read(now, at, data, spare)?
+            self.read_flash(now, at, data, spare, inside)?
         } else {
-            self.read_marked(now, at, data, spare)?
+            self.read_marked(now, at, data, spare, inside)?
         };
         if read.corrected >= self.scrub.bits() {
             self.wants_refresh(at, read.corrected);
         }
         Ok(read)
+    }
+
+    #[inline]
+    fn read_flash(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+        inside: bool,
+    ) -> Result<Read, FlashError> {
+        if inside {
+            self.flash.read_inside(now, at, data, spare)
+        } else {
+            self.flash.read(now, at, data, spare)
+        }
     }
 
     #[cold]
@@ -71,25 +100,16 @@ impl Ftl {
         at: Ppn,
         data: &mut [u8],
         spare: &mut [u8],
+        inside: bool,
     ) -> Result<Read, FlashError> {
-        if self.config.checksums {
-            return self.read_checked(now, at, data, spare);
+        if !self.config.checksums {
+            let read = self.read_flash(now, at, data, spare, inside)?;
+            self.marks.toggle(spare);
+            return Ok(read);
         }
-        let read = self.flash.read(now, at, data, spare)?;
-        self.marks.toggle(spare);
-        Ok(read)
-    }
-
-    fn read_checked(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-        data: &mut [u8],
-        spare: &mut [u8],
-    ) -> Result<Read, FlashError> {
         let mut whole = [0xff; WHOLE_BYTES_MAX];
         let whole = &mut whole[..self.format.spare_bytes(&self.config)];
-        let read = self.flash.read(now, at, data, whole)?;
+        let read = self.read_flash(now, at, data, whole, inside)?;
         let filled = (!data.is_empty()).then(|| &data[..read.data_bytes]);
         if !self.is_right(at, filled, whole) {
             self.stats.checksum_errors += 1;
@@ -114,7 +134,7 @@ impl Ftl {
         let (record, after) = whole.split_at(self.record_bytes());
         let has_none = after.iter().all(|&byte| byte == 0xff);
         if has_none && record.iter().all(|&byte| byte == 0xff) {
-            return data.is_none_or(<[u8]>::is_empty) && !self.is_live(at);
+            return data.is_none_or(<[u8]>::is_empty) && !self.blocks.is_live(at);
         }
         if has_none && Marks::is_page_without_sums(record) {
             // A page without checksums: the mount refuses it.
@@ -152,9 +172,25 @@ impl Ftl {
             return self.program_stated(now, at, data, spare, what);
         }
         if self.marks.is_none() {
-            self.flash.program(now, at, data, spare)
+            self.program_flash(now, at, data, spare, what)
         } else {
-            self.program_marked(now, at, data, spare, &[])
+            self.program_marked(now, at, data, spare, &[], what)
+        }
+    }
+
+    #[inline(always)]
+    fn program_flash(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+        what: Programmed,
+    ) -> Result<Nanos, FlashError> {
+        if matches!(what, Programmed::Page { inside: true, .. }) {
+            self.flash.program_inside(now, at, data, spare)
+        } else {
+            self.flash.program(now, at, data, spare)
         }
     }
 
@@ -173,9 +209,9 @@ impl Ftl {
             let (record, end) = (self.record_bytes(), self.record_bytes() + words.len());
             whole[..spare.len()].copy_from_slice(spare);
             whole[record..end].copy_from_slice(&words);
-            self.flash.program(now, at, data, &whole[..end])
+            self.program_flash(now, at, data, &whole[..end], what)
         } else {
-            self.program_marked(now, at, data, spare, &words)
+            self.program_marked(now, at, data, spare, &words, what)
         };
         let done = match &programmed {
             Ok(done) | Err(FlashError::ProgramFailed { done, .. }) => *done,
@@ -197,6 +233,7 @@ impl Ftl {
         data: &[u8],
         spare: &[u8],
         horizon: &[u8],
+        what: Programmed,
     ) -> Result<Nanos, FlashError> {
         let mut whole = [0xff; WHOLE_BYTES_MAX];
         let whole = &mut whole[..self.format.spare_bytes(&self.config)];
@@ -210,14 +247,15 @@ impl Ftl {
             } else {
                 whole.len()
             };
-            return self.flash.program(now, at, data, &whole[..used]);
+            return self.program_flash(now, at, data, &whole[..used], what);
         }
         let (record, after) = whole.split_at_mut(self.record_bytes());
         let of_data = crc32fast::hash(data);
         let of_spare = sum_of_spare(&self.format, record, of_data, at, horizon);
         put(after, sums::DATA, of_data.into());
         put(after, sums::SPARE, of_spare.into());
-        self.flash.program(now, at, data, whole)
+        let whole: &[u8] = whole;
+        self.program_flash(now, at, data, whole, what)
     }
 }
 

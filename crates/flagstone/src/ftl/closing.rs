@@ -9,7 +9,8 @@
 //!   summary   | record of page 0 | record of page 1 | ... | verdict 0 | verdict 1 | ...
 //! ```
 
-use super::{BlockState, Ftl, FtlError, Header, PageKind, header};
+use super::write::Open;
+use super::{BlockState, Ftl, FtlError, Header, PageKind, Stream, header};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Nanos, Pbn, Ppn};
@@ -27,22 +28,14 @@ pub const VERDICT_BYTES: usize = verdict::SIZE;
 /// A full block without its summary.
 #[derive(Debug, Clone)]
 pub(super) struct Closing {
-    block: Pbn,
+    pub(super) block: Pbn,
     /// When the last of its pages is done.
-    done: Nanos,
+    pub(super) done: Nanos,
     /// Spare records of the block's pages.
     records: Vec<u8>,
 }
 
 impl Ftl {
-    /// Full blocks that wait for their summary, longest wait first, each with the time at which its
-    /// last page is done.
-    pub fn closing(&self) -> impl ExactSizeIterator<Item = (Pbn, Nanos)> + '_ {
-        self.closing
-            .iter()
-            .map(|closing| (closing.block, closing.done))
-    }
-
     /// Programs the summary of a waiting block, which then becomes a candidate for collection. The
     /// pages of the block must be durable. `verdict` computes the verdict of a page from its header
     /// and tail. Returns when the summary is done, or `None` if its program failed.
@@ -58,11 +51,9 @@ impl Ftl {
         block: Pbn,
         mut verdict: impl FnMut(&Header, &[u8]) -> u32,
     ) -> Result<Option<Nanos>, FtlError> {
-        let place = self
-            .closing
-            .iter()
-            .position(|closing| closing.block == block);
-        let closing = place.and_then(|place| self.closing.remove(place));
+        let waiting = &mut self.writer.closing;
+        let place = waiting.iter().position(|closing| closing.block == block);
+        let closing = place.and_then(|place| waiting.remove(place));
         let mut data = closing.expect("the block waits for its summary").records;
         let stride = self.summary_stride();
         let pages = data.len() / stride;
@@ -99,8 +90,8 @@ impl Ftl {
 
     /// Records that a full block waits for its summary.
     pub(super) fn wait_for_summary(&mut self, block: Pbn, done: Nanos, records: Vec<u8>) {
-        self.blocks[block.index()].state = BlockState::Closing;
-        self.closing.push_back(Closing {
+        self.blocks.set_state(block, BlockState::Closing);
+        self.writer.closing.push_back(Closing {
             block,
             done,
             records,
@@ -109,11 +100,11 @@ impl Ftl {
 
     /// Closes an open block before it is full, so that it can be collected.
     pub fn end_block(&mut self, id: Pbn) {
-        for open in self.heads.iter_mut().flat_map(|head| &mut head.open) {
-            if let Some(open) = open.take_if(|open| open.block == id) {
-                self.lacks_summary(id, open.number);
-                return self.close(id, false);
-            }
+        let take = |open: &mut Option<Open>| open.take_if(|open| open.block == id);
+        let open = self.writer.all().find_map(take);
+        if let Some(number) = open.map(|open| open.number) {
+            self.lacks_summary(id, number);
+            self.close(id, false);
         }
     }
 
@@ -125,10 +116,10 @@ impl Ftl {
     /// The power fails.
     pub(crate) fn end_blocks(&mut self, now: Nanos) -> Result<(), FtlError> {
         let records = self.data_pages as usize * self.summary_stride();
-        for head in 0..self.heads.len() {
-            for plane in 0..self.heads[head].open.len() {
-                let open = self.heads[head].open[plane].take_if(|open| open.next > 0);
-                if let Some(mut open) = open {
+        for stream in [Stream::Host, Stream::Gc] {
+            for plane in 0..self.geometry.planes() {
+                let open = self.writer.at(stream, plane);
+                if let Some(mut open) = open.take_if(|open| open.next > 0) {
                     open.records.resize(records, 0xff);
                     self.finish(now, open)?;
                 }

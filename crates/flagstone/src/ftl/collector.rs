@@ -2,19 +2,42 @@
 //! pages of a block and erases it, for whatever reason.
 
 use super::moves::{begin, fetch_slots, finish, give_back, move_live};
+use super::steps::InSteps;
 use super::{BlockState, Cause, Ftl, FtlError, Owner, PairedPages, Victim, scrub, steps};
 use crate::units::{Nanos, Pbn};
 
 /// Number of blocks that static wear levelling examines after an erase.
 const WEAR_SAMPLES: u32 = 4;
 
+/// When to collect, and what a later call has to do.
+#[derive(Debug, Clone)]
+pub(super) struct Collector {
+    /// Collection starts when fewer blocks than this are writable.
+    pub(super) threshold_blocks: u32,
+    /// Blocks reserved for the collector's copies.
+    pub(super) reserve_blocks: u32,
+    /// Host writes may use the collector's reserve (restart of a full device).
+    pub(super) reserve_is_lent: bool,
+    /// A block with fewer live pages than this is worth collecting.
+    pub(super) dense_pages: u32,
+    /// Full blocks in which a program failed.
+    pub(super) retire: Vec<Pbn>,
+    /// Victims whose failed collection must be completed first. Includes those that could not be
+    /// erased and are not yet left out by a root.
+    pub(super) owed: Vec<Pbn>,
+    /// The block in incremental collection. Not a candidate.
+    pub(super) in_steps: Option<InSteps>,
+    /// The next block that static wear levelling examines.
+    pub(super) wear_cursor: u32,
+}
+
 /// Collects until enough blocks are free, and retires failed blocks. The host operation that needed
 /// the room is not delayed explicitly: it competes with the collector in the planes' timelines.
 #[inline]
 pub(crate) fn make_room(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
-    if ftl.writable_blocks() >= ftl.gc_threshold_blocks
-        && ftl.retire.is_empty()
-        && ftl.owed.is_empty()
+    if ftl.blocks.writable() >= ftl.collector.threshold_blocks
+        && ftl.collector.retire.is_empty()
+        && ftl.collector.owed.is_empty()
         && !ftl.scrub.is_due(now)
     {
         return Ok(());
@@ -24,11 +47,11 @@ pub(crate) fn make_room(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Res
 
 #[cold]
 fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
-    while let Some(block) = ftl.owed.pop() {
-        match ftl.blocks[block.index()].state {
+    while let Some(block) = ftl.collector.owed.pop() {
+        match ftl.blocks.state(block) {
             BlockState::Bad => {
                 let done = ftl.write_root(now);
-                let done = done.inspect_err(|_| ftl.owed.push(block))?;
+                let done = done.inspect_err(|_| ftl.collector.owed.push(block))?;
                 owner.erased(ftl, block, done);
             }
             _ => {
@@ -37,13 +60,10 @@ fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<
             }
         }
     }
-    while let Some(block) = ftl.retire.pop() {
-        match ftl.blocks[block.index()].state {
-            BlockState::Full if ftl.blocks[block.index()].pins == 0 => {
-                collect(ftl, owner, now, block)?;
-            }
-            // Pinned: once unpinned, the block is retired like any other failed victim.
-            _ => {}
+    while let Some(block) = ftl.collector.retire.pop() {
+        // A pinned block is retired later, like any other failed victim.
+        if ftl.blocks.is_candidate(block) {
+            collect(ftl, owner, now, block)?;
         }
     }
     if ftl.scrub.is_due(now) {
@@ -56,7 +76,7 @@ fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<
         let mut passed_over = Vec::new();
         let collected = collect_until_enough(ftl, owner, now, &mut passed_over);
         for block in passed_over {
-            ftl.unpin(block);
+            ftl.blocks.unpin(block);
         }
         collected?;
         if !ftl.is_short() || !ftl.end_oldest_snapshot() {
@@ -80,12 +100,12 @@ fn collect_until_enough(
         u64::MAX
     };
     let last = ftl.stats.collections.saturating_add(most);
-    while ftl.writable_blocks() < ftl.gc_threshold_blocks && ftl.stats.collections < last {
-        let Some(victim) = ftl.choose_victim() else {
+    while ftl.blocks.writable() < ftl.collector.threshold_blocks && ftl.stats.collections < last {
+        let Some(victim) = choose(ftl) else {
             break;
         };
         if !owner.is_worth(ftl, victim) {
-            ftl.pin(victim);
+            ftl.blocks.pin(victim);
             passed_over.push(victim);
             continue;
         }
@@ -99,19 +119,22 @@ fn collect_until_enough(
     Ok(())
 }
 
+/// The block to collect next.
+pub(super) fn choose(ftl: &mut Ftl) -> Option<Pbn> {
+    (ftl.blocks).choose_victim(ftl.config.victims, ftl.collector.dense_pages)
+}
+
 /// Static wear levelling: examines the next few blocks, and returns one that is too far behind the
 /// mean. Its pages move to a worn block, and it becomes free.
 fn coldest(ftl: &mut Ftl) -> Option<Pbn> {
     let gap = ftl.config.static_wear_gap?;
-    let mean = ftl.erases_mean();
+    let mean = ftl.blocks.erases_mean();
     for _ in 0..WEAR_SAMPLES {
-        let id = Pbn(ftl.wear_cursor);
-        ftl.wear_cursor = (ftl.wear_cursor + 1) % ftl.geometry.blocks();
-        let block = &ftl.blocks[id.index()];
-        if block.state == BlockState::Full
-            && block.pins == 0
-            && ftl.erases[id.index()].saturating_add(gap) < mean
-            && ftl.writable_blocks() > ftl.gc_reserve_blocks
+        let id = Pbn(ftl.collector.wear_cursor);
+        ftl.collector.wear_cursor = (ftl.collector.wear_cursor + 1) % ftl.geometry.blocks();
+        if ftl.blocks.is_candidate(id)
+            && ftl.blocks.erases[id.index()].saturating_add(gap) < mean
+            && ftl.blocks.writable() > ftl.collector.reserve_blocks
         {
             return Some(id);
         }
@@ -147,10 +170,10 @@ pub(super) fn collect_for(
 ) -> Result<Nanos, FtlError> {
     let collected = collect_whole(cause, ftl, owner, start, victim);
     if collected.is_err() {
-        if owner.allows_steps() {
+        if ftl.format.in_steps {
             give_back(ftl, victim);
-        } else if ftl.block_state(victim) == BlockState::Victim {
-            ftl.owed.push(victim);
+        } else if ftl.blocks.state(victim) == BlockState::Victim {
+            ftl.collector.owed.push(victim);
         }
     }
     collected
@@ -183,13 +206,13 @@ impl Ftl {
     /// Whether a failed collection must be completed before anything is written or committed.
     /// [`make_room`] does so first.
     pub(crate) fn owes_a_collection(&self) -> bool {
-        !self.owed.is_empty()
+        !self.collector.owed.is_empty()
     }
 
     /// Retires a block and makes that durable: its old contents may still be readable, and a
     /// restart must ignore them.
     pub(super) fn retire_now(&mut self, now: Nanos, id: Pbn) -> Result<Nanos, FtlError> {
-        self.blocks[id.index()].state = BlockState::Bad;
+        self.blocks.set_state(id, BlockState::Bad);
         self.stats.retired += 1;
         self.meta.bad.push(id);
         let durable = self.write_root(now)?;

@@ -175,7 +175,7 @@ pub struct Format {
     pub persist_map: bool,
     /// Number of logs, which are appended to concurrently.
     pub logs: u8,
-    /// Whether only blocks reserved by [`super::Ftl::zone_add`] are written.
+    /// Whether only blocks reserved by the owner are written.
     pub zoned: bool,
     /// Whether a full block waits until the owner programs its summary page with
     /// [`super::Ftl::summarise`]. Such a summary has a verdict of [`super::VERDICT_BYTES`] for each
@@ -188,6 +188,9 @@ pub struct Format {
     /// The byte of the tail whose highest bit marks a page with a word of its owner, which replaces
     /// the statement about open blocks ([`super::Ftl::append_word`]).
     pub word_flag: Option<usize>,
+    /// Whether a block may be collected in steps, between which the host writes, commits and rolls
+    /// back. [`super::Owner::prepare`] is then called before each step.
+    pub in_steps: bool,
 }
 
 impl Format {
@@ -202,6 +205,7 @@ impl Format {
         rests: false,
         horizons: false,
         word_flag: None,
+        in_steps: false,
     };
 
     /// Used bytes of a spare area: those that a simulated chip has to keep.

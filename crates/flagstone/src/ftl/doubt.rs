@@ -88,7 +88,7 @@ impl Ftl {
     /// Checks that the mapping table refers only to pages of the device.
     pub(super) fn doubt_map(&self) -> Result<(), FtlError> {
         let pages = self.geometry.pages();
-        let beyond = (0..self.logical_pages).map(Lpn).find_map(|lpn| {
+        let beyond = self.map.lpns().find_map(|lpn| {
             let at = self.slot(lpn).ppn().filter(|at| at.0 >= pages)?;
             Some((lpn, at))
         });
@@ -106,16 +106,13 @@ impl Ftl {
     /// contents.
     pub(crate) fn believes(&self, at: Ppn, lpn: Lpn) -> bool {
         let is_mapped = |lpn: Lpn| self.slot(lpn).ppn() == Some(at);
-        if lpn.0 >= self.logical_pages || self.lists.contains_key(&at) {
+        if lpn.0 >= self.map.pages() || self.lists.contains_key(&at) {
             return false;
         }
         // Pages written since the restart are trusted. Only live versions that are not mapped need
         // a search, and a restart leaves few of them.
-        let is_found = self.blocks[self.addresses.block_of(at).index()].stale;
-        is_mapped(lpn)
-            || !is_found
-            || !self.is_live(at)
-            || !(0..self.logical_pages).map(Lpn).any(is_mapped)
+        let is_found = self.blocks.is_from_before(at);
+        is_mapped(lpn) || !is_found || !self.blocks.is_live(at) || !self.map.lpns().any(is_mapped)
     }
 
     /// Marks, while mounting, every page in the mapping table as live.
@@ -124,33 +121,33 @@ impl Ftl {
     /// Two logical pages are mapped to one page that is not a trim.
     pub fn revive_mapped(&mut self) -> Result<(), FtlError> {
         // The previous number of live pages of each block, and the last page revived in it.
-        let mut revived: Vec<Option<(u32, Lpn)>> = vec![None; self.blocks.len()];
-        for lpn in (0..self.logical_pages).map(Lpn) {
+        let mut revived: Vec<Option<(u32, Lpn)>> = vec![None; self.blocks.len() as usize];
+        for lpn in self.map.lpns() {
             let slot = self.slot(lpn);
             let Some(at) = slot.ppn() else {
                 continue;
             };
-            if self.is_live(at) && slot == Slot::Trimmed(at) {
+            if self.blocks.is_live(at) && slot == Slot::Trimmed(at) {
                 *self.lists.entry(at).or_insert(1) += 1;
                 continue;
             }
-            if self.is_live(at) {
+            if self.blocks.is_live(at) {
                 return foreign(format!(
                     "logical page {lpn} and another one are both in page {at}"
                 ));
             }
-            let block = self.addresses.block_of(at).index();
-            let live = self.blocks[block].live;
-            let (_, last) = revived[block].get_or_insert((live.into(), lpn));
+            let block = self.blocks.addresses.block_of(at);
+            let live = self.blocks.live_in(block);
+            let (_, last) = revived[block.index()].get_or_insert((live, lpn));
             *last = lpn;
-            self.set_live(at);
+            self.blocks.set_live(at);
         }
         let is_listed = |&lpn: &Lpn| match self.slot(lpn) {
             Slot::Page(at) => self.lists.contains_key(&at),
             _ => false,
         };
         if !self.lists.is_empty()
-            && let Some(lpn) = (0..self.logical_pages).map(Lpn).find(is_listed)
+            && let Some(lpn) = self.map.lpns().find(is_listed)
         {
             return foreign(format!("logical page {lpn} is in a list of trims"));
         }
@@ -158,12 +155,12 @@ impl Ftl {
         let revived = (0..).map(Pbn).zip(revived);
         let mut moved: Vec<(Lpn, Pbn, u32)> = revived
             .filter_map(|(id, revived)| revived.map(|(before, last)| (last, id, before)))
-            .filter(|&(_, id, _)| self.is_candidate(id))
+            .filter(|&(_, id, _)| self.blocks.is_candidate(id))
             .collect();
         moved.sort_unstable();
         for (_, id, before) in moved {
-            self.victims.remove(id, before);
-            self.victims.insert(id, self.blocks[id.index()].live.into());
+            self.blocks.victims.remove(id, before);
+            self.blocks.victims.insert(id, self.blocks.live_in(id));
         }
         Ok(())
     }
@@ -173,7 +170,7 @@ impl Ftl {
 mod tests {
     use super::*;
     use crate::dice::Dice;
-    use crate::ftl::{BlockState, Config, Format};
+    use crate::ftl::{Config, Format};
     use crate::nand::{Flash, small};
     use crate::units::Nanos;
 
@@ -240,12 +237,11 @@ mod tests {
     fn pages_that_are_revived_at_once_leave_the_candidates_as_one_by_one() {
         let mapped = || {
             let mut ftl = ftl();
-            let blocks = ftl.data_blocks();
+            let blocks = ftl.blocks.for_data();
             for &block in blocks.iter().skip(2) {
-                ftl.blocks[block.index()].state = BlockState::Full;
-                ftl.victims.insert(block, 0);
+                ftl.blocks.fill(block);
             }
-            ftl.pin(blocks[3]);
+            ftl.blocks.pin(blocks[3]);
             let (mut dice, mut next) = (Dice(5), vec![0; blocks.len()]);
             for lpn in (0..100).map(Lpn) {
                 let which = dice.pick(blocks.len() as u32) as usize;
@@ -257,7 +253,7 @@ mod tests {
             }
             ftl
         };
-        let candidates = |ftl: &Ftl| ftl.victims.iter().collect::<Vec<_>>();
+        let candidates = |ftl: &Ftl| ftl.blocks.victims.iter().collect::<Vec<_>>();
         let (mut at_once, mut each, mut backwards) = (mapped(), mapped(), mapped());
         at_once.revive_mapped().expect("no page is named twice");
         let pages = (0..100).filter_map(|lpn| each.slot(Lpn(lpn)).ppn());
@@ -265,7 +261,7 @@ mod tests {
         pages.iter().for_each(|&at| each.revive(at));
         pages.iter().rev().for_each(|&at| backwards.revive(at));
         assert_eq!(candidates(&at_once), candidates(&each));
-        assert_eq!(at_once.live_pages(), each.live_pages());
+        assert_eq!(at_once.blocks.live_pages(), each.blocks.live_pages());
         assert_ne!(candidates(&backwards), candidates(&each), "the control");
     }
 

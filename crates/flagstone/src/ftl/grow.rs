@@ -14,7 +14,7 @@
 
 use super::config::{Mistake, Sizes};
 use super::meta::{MetaBlock, NONE};
-use super::{Addresses, Block, BlockState, EMPTY_BYTE, Ftl, FtlError, SLOT_BYTES};
+use super::{BlockState, Ftl, FtlError};
 use crate::nand::{Flash, Geometry};
 use crate::units::{Nanos, Pbn};
 
@@ -65,46 +65,8 @@ impl Ftl {
         }
     }
 
-    /// Number of blocks, counted from the first, that can be allocated: the medium has room for
-    /// them.
-    pub fn blocks_with_room(&self) -> u32 {
-        self.room_end.map_or(self.geometry.blocks(), |end| end.0)
-    }
-
-    /// Limits allocation to the first `blocks` blocks until the next call. On a sparse medium a
-    /// device can have more blocks than the medium has room for: it then offers high logical pages,
-    /// and collects within the first `blocks` blocks.
-    pub fn give_out(&mut self, blocks: u32) {
-        let before = self.end_of_given_out();
-        self.room_end = (blocks < self.geometry.blocks()).then_some(Pbn(blocks));
-        self.move_end_of_given_out(before);
-    }
-
-    /// The first block that must not be allocated, because the device will end there or the medium
-    /// has no room for it.
-    pub(super) fn end_of_given_out(&self) -> Pbn {
-        let ends = [self.end, self.room_end].into_iter().flatten();
-        ends.fold(Pbn(self.geometry.blocks()), Pbn::min)
-    }
-
-    /// Removes free blocks from the pool, or returns them, after a change of the first block that
-    /// must not be allocated. `before` is its old value.
-    pub(super) fn move_end_of_given_out(&mut self, before: Pbn) {
-        let end = self.end_of_given_out();
-        if end < before {
-            self.free.take_from(end);
-        }
-        for block in (before.0..end.0).map(Pbn) {
-            if self.block_state(block) == BlockState::Free {
-                self.free_block(block);
-            }
-        }
-    }
-
     fn sizes_of(&self, geometry: &Geometry) -> Result<Sizes, String> {
-        let in_service = self.blocks.iter();
-        let bad = in_service.filter(|block| block.state == BlockState::Bad);
-        let good = geometry.blocks() - bad.count() as u32;
+        let good = geometry.blocks() - self.blocks.out_of_service();
         Sizes::new(geometry, &self.config, &self.format, good).map_err(|error| error.0)
     }
 
@@ -128,37 +90,21 @@ impl Ftl {
         }
         let sizes = self.sizes_of(&geometry).map_err(FtlError::Setting)?;
         self.geometry = geometry;
-        self.addresses = Addresses::new(&geometry);
-        self.logical_pages = sizes.logical_pages;
-        self.gc_threshold_blocks = self.gc_threshold_blocks.max(sizes.gc_threshold_blocks);
-        let entries = sizes.logical_pages as usize;
-        self.map.resize(entries * SLOT_BYTES, EMPTY_BYTE);
-        let map_pages = sizes.map_pages as usize;
-        self.meta.directory.resize(map_pages, NONE);
-        self.dirty_map_pages.resize(map_pages.div_ceil(64), 0);
-        self.live
-            .resize((geometry.pages() as usize).div_ceil(64), 0);
-        let blank = Block {
-            state: BlockState::Free,
-            stale: true,
-            left: false,
-            failing: false,
-            live: 0,
-            pins: 0,
-        };
-        self.blocks.resize(new as usize, blank);
-        self.erases.resize(new as usize, 0);
-        self.victims.grow(new);
+        let threshold = &mut self.collector.threshold_blocks;
+        *threshold = (*threshold).max(sizes.gc_threshold_blocks);
+        self.map.resize(&sizes);
+        self.meta.directory.resize(sizes.map_pages as usize, NONE);
+        self.blocks.resize(&geometry);
         self.scrub.grow(&geometry, self.config.scrub);
         let (come, later): (Vec<Pbn>, _) =
             (self.meta.promised.drain(..)).partition(|block| block.0 < new);
         self.meta.promised = later;
         for &block in &come {
-            self.blocks[block.index()].state = BlockState::Meta;
+            self.blocks.set_state(block, BlockState::Meta);
             self.meta.take(MetaBlock::blank(block));
         }
         for block in (old..new).map(Pbn).filter(|block| !come.contains(block)) {
-            self.free_block(block);
+            self.blocks.set_free(block);
         }
         Ok(new - old)
     }
@@ -175,16 +121,16 @@ impl Ftl {
         };
         self.meta.places.clear();
         for before in std::mem::take(&mut self.meta.pool) {
-            self.blocks[before.block.index()].state = state(self.flash.as_ref(), before.block);
+            self.blocks
+                .set_state(before.block, state(self.flash.as_ref(), before.block));
         }
         self.meta.is_named = true;
         for &block in pool {
-            match self.blocks.get_mut(block.index()) {
-                Some(entry) => {
-                    entry.state = BlockState::Meta;
-                    self.meta.take(MetaBlock::blank(block));
-                }
-                None => self.meta.promised.push(block),
+            if block.0 < self.blocks.len() {
+                self.blocks.set_state(block, BlockState::Meta);
+                self.meta.take(MetaBlock::blank(block));
+            } else {
+                self.meta.promised.push(block);
             }
         }
         Ok(())

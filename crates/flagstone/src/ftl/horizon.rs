@@ -41,7 +41,7 @@ pub use judge::{Damage, Scanned};
 pub(super) use judge::{Found, Seen};
 
 use super::write::Open;
-use super::{Cause, Ftl, FtlError, Header, PageKind, Stream, header};
+use super::{BlockState, Cause, Ftl, FtlError, Header, PageKind, Stream, header};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Nanos, Pbn, Ppn};
@@ -84,6 +84,8 @@ pub(super) enum Programmed {
         stream: Stream,
         /// The owner's word, which the page has if its tail says so.
         word: Option<u64>,
+        /// Whether the version is a copy from the same plane, off the channel.
+        inside: bool,
     },
     /// The summary of a block.
     Summary,
@@ -424,7 +426,10 @@ impl Ftl {
         if self.format.has_word(spare) {
             return word::number(seq, &spare[place]);
         }
-        let plane = self.addresses.plane_of(self.addresses.block_of(at));
+        let plane = self
+            .blocks
+            .addresses
+            .plane_of(self.blocks.addresses.block_of(at));
         self.horizon.hears(plane, at, seq, &spare[place])
     }
 
@@ -453,7 +458,10 @@ impl Ftl {
         if is_summary && !self.horizon.is_on && self.flash.never_fails() {
             return self.says_while_settling(at);
         }
-        let plane = self.addresses.plane_of(self.addresses.block_of(at));
+        let plane = self
+            .blocks
+            .addresses
+            .plane_of(self.blocks.addresses.block_of(at));
         self.say(now, plane)
     }
 
@@ -497,7 +505,7 @@ impl Ftl {
 
     /// Records that a page was programmed, or its program failed.
     pub(super) fn note_program(&mut self, done: Nanos, at: Ppn, what: Programmed) {
-        let (block, page) = self.addresses.split(at);
+        let (block, page) = self.blocks.addresses.split(at);
         let number = self.seq;
         if !self.horizon.is_on {
             self.horizon.begins_from = self.horizon.begins_from.max(done);
@@ -511,7 +519,7 @@ impl Ftl {
             done,
             safe_from: None,
             block,
-            plane: self.addresses.plane_of(block),
+            plane: self.blocks.addresses.plane_of(block),
             next: if page + 1 == self.data_pages {
                 NONE
             } else {
@@ -555,8 +563,7 @@ impl Ftl {
         let last = found.iter().find_map(|found| Seen::last(&found.pages));
         self.lacks_summary(block, last.unwrap_or(0));
         self.horizon.settled.extend(found);
-        let live = self.blocks[block.index()].live;
-        self.victims.remove(block, live.into());
+        self.blocks.take_candidate(block, BlockState::Closing);
         self.wait_for_summary(block, read.done, records);
         Ok(read.done)
     }
@@ -589,8 +596,8 @@ impl Ftl {
         horizon.changes += 1;
         horizon.settled = Vec::new();
         horizon.erases_said = Vec::new();
-        for (heads, head) in horizon.heads.iter_mut().zip(&self.heads) {
-            for (place, open) in heads.iter_mut().zip(&head.open) {
+        for (heads, open) in horizon.heads.iter_mut().zip(self.writer.open()) {
+            for (place, open) in heads.iter_mut().zip(open) {
                 let open = open.as_ref().filter(|open| open.next > 0);
                 let end = |open: &Open| OpenEnd {
                     next: self.geometry.page(open.block, open.next).0,

@@ -37,7 +37,7 @@ impl Ftl {
     ) -> u8 {
         let (planes, channels) = (self.geometry.planes(), self.geometry.channels);
         let on_channel = planes / channels;
-        let next = self.plane_in_turn(stream);
+        let next = self.writer.plane_in_turn(stream);
         let wait = |&lane: &usize| {
             let open = self.meta.open_log[lane].map(|i| self.meta.pool[i].block);
             let plane = open.map_or(self.log_plane(lane as u32), |b| self.geometry.plane_of(b));

@@ -87,7 +87,6 @@ impl MetaBlock {
 /// Roots, translation pages and logs.
 #[derive(Debug, Clone)]
 pub(super) struct MetaArea {
-    pub(super) entries_per_page: u32,
     pub(super) anchors: Vec<MetaBlock>,
     /// The anchors that hold the current root, in order. Empty if there is no root.
     pub(super) root_in: Vec<usize>,
@@ -138,6 +137,34 @@ impl MetaArea {
         }
     }
 
+    /// Frees the full blocks of the pool that hold nothing any more.
+    fn free_full_blocks(&mut self) {
+        for block in &mut self.pool {
+            if block.state == MetaState::Full && block.live == 0 {
+                block.state = MetaState::Free;
+            }
+        }
+    }
+
+    /// Records that the root no longer refers to a translation page in this block.
+    pub(super) fn let_map_page_go(&mut self, block: Pbn) {
+        let place = self.place(block);
+        self.pool[place.expect("translation pages lie in the pool")].live -= 1;
+    }
+
+    /// Whether a block has pages that a reader or a restart may need.
+    pub(super) fn holds_something(&self, block: Pbn) -> bool {
+        match self.place(block) {
+            Some(index) => self.pool[index].live > 0,
+            None => (self.root_in.iter()).any(|&index| self.anchors[index].block == block),
+        }
+    }
+
+    pub(super) fn is_log(&self, block: Pbn) -> bool {
+        let place = self.place(block);
+        place.is_some_and(|index| self.pool[index].is_log)
+    }
+
     pub(super) fn free_blocks(&self) -> usize {
         self.pool
             .iter()
@@ -158,14 +185,7 @@ impl Ftl {
     /// Writes the changed translation pages and a root; all logs start anew with it. A restart
     /// returns `blob` to the owner. Returns when the root is durable.
     pub fn checkpoint(&mut self, now: Nanos, blob: Vec<u8>) -> Result<Nanos, FtlError> {
-        let mut dirty = Vec::new();
-        for (word, bits) in self.dirty_map_pages.iter_mut().enumerate() {
-            let mut bits = std::mem::take(bits);
-            while bits != 0 {
-                dirty.push(word as u32 * 64 + bits.trailing_zeros());
-                bits &= bits - 1;
-            }
-        }
+        let mut dirty = self.map.take_changed();
         self.clean_map_blocks(&mut dirty);
         let written = self
             .write_map_pages(now, &dirty)
@@ -175,10 +195,8 @@ impl Ftl {
             });
         if written.is_err() {
             // None of them is written yet.
-            for page in dirty {
-                self.dirty_map_pages[page as usize / 64] |= 1 << (page % 64);
-            }
-            self.free_full_blocks();
+            dirty.into_iter().for_each(|page| self.map.mark(page));
+            self.meta.free_full_blocks();
         }
         written
     }
@@ -215,24 +233,19 @@ impl Ftl {
         self.stats.checkpoints += 1;
         old.retain(|&at| at.0 != NONE);
         old.append(&mut self.meta.rootless);
-        old.into_iter().for_each(|at| self.let_map_page_go(at));
+        let blocks = old.into_iter().map(|at| self.geometry.block_of(at));
+        blocks.for_each(|block| self.meta.let_map_page_go(block));
         for block in self.meta.pool.iter_mut().filter(|block| block.is_log) {
             block.live = 0;
         }
-        self.free_full_blocks();
+        self.meta.free_full_blocks();
         Ok(done)
     }
 
-    pub(super) fn let_map_page_go(&mut self, at: Ppn) {
-        let place = self.meta.place(self.geometry.block_of(at));
-        self.meta.pool[place.expect("translation pages lie in the pool")].live -= 1;
-    }
-
-    fn free_full_blocks(&mut self) {
-        for block in &mut self.meta.pool {
-            if block.state == MetaState::Full && block.live == 0 {
-                block.state = MetaState::Free;
-            }
+    /// Frees the places of translation pages to which no root will refer.
+    pub(super) fn let_map_pages_go(&mut self, moved: &[(u32, Ppn)]) {
+        for &(_, at) in moved {
+            self.meta.let_map_page_go(self.geometry.block_of(at));
         }
     }
 
@@ -255,38 +268,22 @@ impl Ftl {
     ) -> Result<(Vec<(u32, Ppn)>, Nanos), FtlError> {
         let mut durable = now;
         let mut moved = Vec::with_capacity(pages.len());
-        let map = std::mem::take(&mut self.map);
-        let slots = map.as_chunks().0;
-        let entries = self.meta.entries_per_page as usize;
-        let mut failed = None;
         for &page in pages {
-            let start = page as usize * entries;
-            let slots: &[[u8; 4]] = &slots[start..(start + entries).min(slots.len())];
+            let slots = self.map.translation_page(page).to_vec();
             let header = Header {
                 kind: PageKind::Map,
                 lpn: Lpn(page),
                 seq: self.next_seq(),
             };
-            match self.meta_append(now, header, slots.as_flattened(), Cause::Mapping) {
-                Ok((index, at, done)) => {
-                    self.meta.pool[index].live += 1;
-                    moved.push((page, at));
-                    durable = durable.max(done);
-                }
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
-            }
+            let written = self.meta_append(now, header, &slots, Cause::Mapping);
+            let (index, at, done) = written.inspect_err(|_| {
+                self.let_map_pages_go(&moved);
+            })?;
+            self.meta.pool[index].live += 1;
+            moved.push((page, at));
+            durable = durable.max(done);
         }
-        self.map = map;
-        match failed {
-            None => Ok((moved, durable)),
-            Some(error) => {
-                moved.iter().for_each(|&(_, at)| self.let_map_page_go(at));
-                Err(error)
-            }
-        }
+        Ok((moved, durable))
     }
 
     /// The owner's bytes in the last checkpoint.
@@ -409,7 +406,7 @@ impl Ftl {
                     let plane = self.geometry.plane_of(block);
                     (
                         (plane + planes - wanted % planes) % planes,
-                        self.erases[block.index()],
+                        self.blocks.erases[block.index()],
                         i,
                     )
                 })
@@ -564,7 +561,7 @@ impl Ftl {
             }
             self.meta.anchors[index].state = MetaState::Bad;
             self.meta.bad.push(block);
-            self.blocks[block.index()].state = BlockState::Bad;
+            self.blocks.set_state(block, BlockState::Bad);
         }
         Err(FtlError::MetaFull)
     }

@@ -39,6 +39,7 @@ mod trims;
 mod stats;
 mod victims;
 mod pool;
+mod blocks;
 mod pairs;
 mod config;
 mod write;
@@ -63,6 +64,7 @@ mod wear;
 #[cfg(test)]
 mod border_tests;
 
+pub use blocks::{BlockState, Blocks};
 pub use checksum::sums;
 pub use closing::{VERDICT_BYTES, verdict};
 pub use config::{Config, ConfigError, Format, Mistake, Scrub};
@@ -79,33 +81,29 @@ pub use stats::{Cause, Operation, Stats};
 pub use trims::{trim_list, trim_width, trims_in, trims_page};
 pub use victims::VictimPolicy;
 pub use wear::{EndOfLife, Wear};
-pub use write::{Stream, Written};
+pub use write::{Stream, Writer, Written};
 
 use crate::layout::Layout;
-use crate::nand::{Addresses, Flash, FlashError, Geometry, Read};
+use crate::nand::{Flash, FlashError, Geometry, Read};
 use crate::settings::BadSetting;
-use crate::units::{Nanos, Pbn, Ppn};
-use closing::Closing;
+use crate::units::{Nanos, Ppn};
+use collector::Collector;
 pub(crate) use collector::{collect, make_room};
 use horizon::Horizon;
 use meta::MetaArea;
 pub(crate) use meta::{root_contents, root_part};
 pub(crate) use moves::move_page;
 use pairs::Pairs;
-use pool::{Pool, Zone};
 pub(crate) use root::{RootImage, is_root};
 use rustc_hash::FxHashMap;
 use scrub::Scrubber;
 pub(crate) use scrub::tend;
 pub(crate) use shrink::{empty_end, forget_old, forget_trims};
-use slot::{EMPTY_BYTE, SLOT_BYTES};
+use slot::{Map, SLOT_BYTES};
 
-use std::collections::VecDeque;
 use std::fmt;
 pub use steps::Leisure;
 pub(crate) use steps::{collect_ahead, finish_steps, step};
-use victims::Victims;
-use write::Head;
 
 /// Records that the FTL keeps on flash.
 pub const LAYOUTS: &[Layout] = &[
@@ -203,89 +201,23 @@ impl From<FlashError> for FtlError {
     }
 }
 
-/// The present use of a block. Example: [`Ftl::mount`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BlockState {
-    /// Can be allocated.
-    Free,
-    /// Reserved to be allocated next, see [`Ftl::zone_add`].
-    Zone,
-    /// Being written.
-    Open,
-    /// Full and waiting for its summary page, see [`Ftl::summarise`]. Cannot be collected.
-    Closing,
-    /// Written; a candidate for collection unless pinned.
-    Full,
-    /// Being collected.
-    Victim,
-    /// Holds a live page that cannot be read. The block is not erased, so that the loss stays
-    /// visible.
-    Stuck,
-    /// Out of service.
-    Bad,
-    /// Belongs to the area for roots, mapping pages and logs.
-    Meta,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Block {
-    state: BlockState,
-    /// Whether the block must be erased before it is written.
-    stale: bool,
-    /// Released by the mount with pages in it, and not erased since: see [`scrub`].
-    left: bool,
-    /// Whether a program in the block failed: it is retired once its live pages are elsewhere.
-    failing: bool,
-    live: u16,
-    pins: u16,
-}
-
 /// The translation layer over one flash device. Example: [`Ftl::mount`].
 pub struct Ftl {
     flash: Box<dyn Flash>,
     geometry: Geometry,
-    addresses: Addresses,
     config: Config,
     /// The marks in each page that reflect the configuration.
     marks: spare::Marks,
     format: Format,
-    logical_pages: u32,
     /// Data pages of a block: all, or all but the summary page.
     data_pages: u32,
-    /// A block with fewer live pages than this is worth collecting.
-    dense_pages: u32,
     pairs: Pairs,
-    gc_threshold_blocks: u32,
-    gc_reserve_blocks: u32,
-    /// Host writes may use the collector's reserve (restart of a full device).
-    reserve_is_lent: bool,
-    /// A [`Slot`] for each logical page, encoded as in translation pages.
-    map: Vec<u8>,
-    dirty_map_pages: Vec<u64>,
-    live: Vec<u64>,
-    live_pages: u64,
-    blocks: Vec<Block>,
-    erases: Vec<u32>,
-    erases_total: u64,
-    /// When the last erase of any block is done.
-    erased_until: Nanos,
-    free: Pool,
-    zone: Option<Zone>,
-    victims: Victims,
-    heads: [Head; 2],
-    closing: VecDeque<Closing>,
-    retire: Vec<Pbn>,
-    /// Victims whose failed collection must be completed first. Includes those that could not be
-    /// erased and are not yet left out by a root.
-    owed: Vec<Pbn>,
+    collector: Collector,
+    map: Map,
+    pub(crate) blocks: Blocks,
+    pub(crate) writer: Writer,
     meta: MetaArea,
     seq: u64,
-    wear_cursor: u32,
-    /// Blocks from this one on are not allocated: the device will end there.
-    end: Option<Pbn>,
-    /// Blocks from this one on are not allocated: the medium has no room for them yet.
-    room_end: Option<Pbn>,
     scrub: Scrubber,
     pub(crate) snapshots: Snapshots,
     /// Lists of trims with several mapped logical pages, and their number.
@@ -308,7 +240,7 @@ impl Ftl {
 
     /// Number of logical pages.
     pub fn logical_pages(&self) -> u32 {
-        self.logical_pages
+        self.map.pages()
     }
 
     /// Data pages of a block: all, or all but the summary page.
@@ -318,17 +250,17 @@ impl Ftl {
 
     /// Collection starts when fewer blocks than this are free.
     pub fn gc_threshold_blocks(&self) -> u32 {
-        self.gc_threshold_blocks
+        self.collector.threshold_blocks
     }
 
     /// The smallest possible [`Ftl::gc_threshold_blocks`] of this device.
     pub fn gc_least_blocks(&self) -> u32 {
-        config::least_threshold(self.gc_reserve_blocks)
+        config::least_threshold(self.collector.reserve_blocks)
     }
 
     /// Number of free blocks reserved for the collector's copies.
     pub fn gc_reserve_blocks(&self) -> u32 {
-        self.gc_reserve_blocks
+        self.collector.reserve_blocks
     }
 
     /// Counters since the start.
@@ -339,6 +271,21 @@ impl Ftl {
     /// Sets the counters to zero.
     pub fn reset_stats(&mut self) {
         self.stats = Stats::default();
+    }
+
+    /// The blocks.
+    pub fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    /// The blocks, to be pinned or reserved.
+    pub fn blocks_mut(&mut self) -> &mut Blocks {
+        &mut self.blocks
+    }
+
+    /// The blocks that are being written.
+    pub fn writer(&self) -> &Writer {
+        &self.writer
     }
 
     /// The open snapshots.
@@ -367,22 +314,13 @@ impl Ftl {
         Ftl {
             flash,
             geometry: self.geometry,
-            addresses: self.addresses,
             config: self.config,
             format: self.format,
             pairs: self.pairs.clone(),
             map: self.map.clone(),
-            dirty_map_pages: self.dirty_map_pages.clone(),
-            live: self.live.clone(),
             blocks: self.blocks.clone(),
-            erases: self.erases.clone(),
-            free: self.free.clone(),
-            zone: self.zone.clone(),
-            victims: self.victims.clone(),
-            heads: self.heads.clone(),
-            closing: self.closing.clone(),
-            retire: self.retire.clone(),
-            owed: self.owed.clone(),
+            writer: self.writer.clone(),
+            collector: self.collector.clone(),
             meta: self.meta.clone(),
             scrub: self.scrub.clone(),
             snapshots: self.snapshots.clone(),
@@ -392,44 +330,6 @@ impl Ftl {
             page_buffer: self.page_buffer.clone(),
             ..*self
         }
-    }
-
-    /// Number of blocks that can be allocated at once.
-    pub fn free_blocks(&self) -> u32 {
-        self.free.len()
-    }
-
-    /// Number of live pages.
-    pub fn live_pages(&self) -> u64 {
-        self.live_pages
-    }
-
-    /// The present use of a block.
-    pub fn block_state(&self, block: Pbn) -> BlockState {
-        self.blocks[block.index()].state
-    }
-
-    /// Whether a block is a candidate for collection.
-    pub(crate) fn is_candidate(&self, block: Pbn) -> bool {
-        let block = &self.blocks[block.index()];
-        block.state == BlockState::Full && block.pins == 0
-    }
-
-    /// Number of live pages in a block.
-    pub fn live_in(&self, block: Pbn) -> u32 {
-        self.blocks[block.index()].live.into()
-    }
-
-    /// Number of blocks that are bad from the factory or have failed since.
-    pub fn out_of_service(&self) -> u32 {
-        let bad = |block: &&Block| block.state == BlockState::Bad;
-        self.blocks.iter().filter(bad).count() as u32
-    }
-
-    /// Number of erases of a block, as far as known: after a restart from its summary page; a block
-    /// without one has the mean of the others.
-    pub fn erases_of(&self, block: Pbn) -> u32 {
-        self.erases[block.index()]
     }
 
     /// The last used write sequence.
@@ -445,22 +345,14 @@ impl Ftl {
 
     /// Memory of the mapping table and of the block tables in bytes.
     pub fn memory(&self) -> [(&'static str, u64); 2] {
-        let blocks = self.blocks.len() as u64;
-        let per_block = size_of::<Block>() as u64 + 4 + 8 + 8;
-        let bits = (self.live.len() + self.dirty_map_pages.len()) as u64 * 8;
+        let dirty = self.map.memory_of_marks();
         [
             (
                 "mapping_table",
-                self.map.len() as u64 + self.memory_of_lists(),
+                self.map.bytes().len() as u64 + self.memory_of_lists(),
             ),
-            ("block_tables", blocks * per_block + bits),
+            ("block_tables", self.blocks.memory() + dirty),
         ]
-    }
-
-    /// Whether a page is live.
-    #[inline]
-    pub fn is_live(&self, at: Ppn) -> bool {
-        self.live[at.index() / 64] >> (at.0 % 64) & 1 == 1
     }
 
     /// Marks a page as dead. On a list of trims, removes one logical page from it.
@@ -475,29 +367,8 @@ impl Ftl {
         if !self.lists.is_empty() && self.is_listed_on(at) {
             return;
         }
-        let word = &mut self.live[at.index() / 64];
-        let bit = 1u64 << (at.0 % 64);
-        assert!(*word & bit != 0, "page {at} is killed twice");
-        *word &= !bit;
-        self.live_pages -= 1;
-        let id = self.addresses.block_of(at);
-        let block = &mut self.blocks[id.index()];
-        let live = u32::from(block.live);
-        block.live -= 1;
-        if block.state == BlockState::Full && block.pins == 0 {
-            self.victims.lose_page(id, live);
-        }
+        self.blocks.kill(at);
         self.flash.forget(at);
-    }
-
-    /// Marks a page as live. Does not update `victims`; the caller must.
-    fn set_live(&mut self, at: Ppn) {
-        let word = &mut self.live[at.index() / 64];
-        let bit = 1u64 << (at.0 % 64);
-        assert!(*word & bit == 0, "page {at} is revived twice");
-        *word |= bit;
-        self.live_pages += 1;
-        self.blocks[self.addresses.block_of(at).index()].live += 1;
     }
 
     /// Reads a page into `data`, which is a page long or empty, and the first bytes of its spare
@@ -554,33 +425,7 @@ impl Ftl {
     /// # Errors
     /// Names two that disagree.
     pub fn check(&self) -> Result<(), String> {
-        let mut candidates = 0;
-        for (index, block) in self.blocks.iter().enumerate() {
-            let first = self.geometry.page(Pbn(index as u32), 0);
-            let live = (0..self.geometry.pages_per_block)
-                .filter(|&page| self.is_live(Ppn(first.0 + page)))
-                .count();
-            if live != usize::from(block.live) {
-                return Err(format!(
-                    "block {index} counts {} live pages of {live}",
-                    block.live
-                ));
-            }
-            candidates += u32::from(block.state == BlockState::Full && block.pins == 0);
-            let empty = matches!(block.state, BlockState::Free | BlockState::Zone);
-            if empty && (live > 0 || block.pins > 0) {
-                return Err(format!(
-                    "block {index} is {:?} with {live} live pages",
-                    block.state
-                ));
-            }
-        }
-        if candidates != self.victims.len() {
-            return Err(format!(
-                "{candidates} candidates, {} in the lists",
-                self.victims.len()
-            ));
-        }
+        self.blocks.check(self.geometry.pages_per_block)?;
         self.check_slots()?;
         self.check_lists()
     }

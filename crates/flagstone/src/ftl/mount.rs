@@ -5,18 +5,19 @@
 //! as its recovery requires, marks pages as live, and calls [`Ftl::finish_mount`].
 
 use super::checksum::WHOLE_BYTES_MAX;
+use super::collector::Collector;
 use super::config::Sizes;
 use super::meta::{MetaArea, MetaBlock, MetaState, NONE};
-use super::pool::{Pool, Zone};
 use super::root::RootImage;
-use super::write::Head;
+use super::slot::Map;
+use super::write::Writer;
 use super::{
-    Block, BlockState, Cause, Config, ConfigError, EMPTY_BYTE, Format, Ftl, FtlError, Header,
-    PageKind, Resting, SLOT_BYTES, Scrubber, Slot, Stats, Victims, doubt_number, header,
+    BlockState, Blocks, Cause, Config, ConfigError, Format, Ftl, FtlError, Header, PageKind,
+    Resting, Scrubber, Slot, Stats, doubt_number, header,
 };
-use crate::nand::{Addresses, Flash, FlashError, Geometry};
+use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// A log page that was written after the last checkpoint.
 ///
@@ -129,13 +130,13 @@ impl Ftl {
     /// ftl.set_slot(Lpn(7), Slot::Page(written.at));
     /// ftl.sync(mounted.done, written.done)?;
     /// let block = ftl.geometry().block_of(written.at);
-    /// assert_eq!((ftl.block_state(block), ftl.live_in(block)), (BlockState::Open, 1));
+    /// assert_eq!((ftl.blocks().state(block), ftl.blocks().live_in(block)), (BlockState::Open, 1));
     ///
     /// // A restart has the flash alone. This format has no mapping table on flash, so the owner
     /// // scans the blocks. The newest version of each page is live.
     /// let flash = ftl.into_flash();
     /// let (mut ftl, mounted) = Ftl::mount(flash, config, Format::NONE, Nanos::ZERO)?;
-    /// let (blocks, mut found) = (ftl.data_blocks(), Vec::new());
+    /// let (blocks, mut found) = (ftl.blocks().for_data(), Vec::new());
     /// ftl.scan(mounted.done, &blocks, |at, header, _| found.push((at, header)))?;
     /// let [(at, header)] = found[..] else {
     ///     panic!("one version was written");
@@ -187,41 +188,27 @@ impl Ftl {
         let meta = meta_blocks(&geometry, flash.as_ref(), meta_count);
         let (anchors, pool) = meta.split_at(sizes.anchors as usize);
         let entry = |&block: &Pbn| MetaBlock::blank(block);
-        let (pages, blocks) = (geometry.pages() as usize, geometry.blocks());
+        let blocks = geometry.blocks();
         let logical_pages = sizes.logical_pages;
         let at_rest = format
             .rests
             .then(|| Resting::split(tables, logical_pages, blocks));
         let (map, rest) = at_rest.flatten().unzip();
-        let no_map = || vec![EMPTY_BYTE; logical_pages as usize * SLOT_BYTES];
         let mut ftl = Ftl {
-            map: map.unwrap_or_else(no_map),
-            dirty_map_pages: vec![0; (sizes.map_pages as usize).div_ceil(64)],
-            live: vec![0; pages.div_ceil(64)],
-            live_pages: 0,
-            blocks: vec![
-                Block {
-                    state: BlockState::Free,
-                    stale: true,
-                    left: false,
-                    failing: false,
-                    live: 0,
-                    pins: 0
-                };
-                blocks as usize
-            ],
-            erases: vec![0; blocks as usize],
-            erases_total: 0,
-            erased_until: Nanos::ZERO,
-            free: Pool::new(geometry.planes()),
-            zone: format.zoned.then(|| Zone::new(geometry.planes())),
-            victims: Victims::new(blocks, geometry.pages_per_block),
-            heads: [Head::new(&geometry), Head::new(&geometry)],
-            closing: VecDeque::new(),
-            retire: Vec::new(),
-            owed: Vec::new(),
+            map: Map::new(map, &sizes),
+            blocks: Blocks::new(&geometry, format.zoned),
+            writer: Writer::new(&geometry),
+            collector: Collector {
+                threshold_blocks: sizes.gc_threshold_blocks,
+                reserve_blocks: sizes.gc_reserve_blocks,
+                reserve_is_lent: false,
+                dense_pages: sizes.dense_pages,
+                retire: Vec::new(),
+                owed: Vec::new(),
+                in_steps: None,
+                wear_cursor: 0,
+            },
             meta: MetaArea {
-                entries_per_page: sizes.entries_per_page,
                 anchors: anchors.iter().map(entry).collect(),
                 root_in: Vec::new(),
                 anchor_open: None,
@@ -241,36 +228,27 @@ impl Ftl {
                 rootless: Vec::new(),
             },
             seq: 0,
-            wear_cursor: 0,
-            end: None,
-            room_end: None,
             scrub: Scrubber::new(&geometry, config.scrub),
             snapshots: Default::default(),
             lists: Default::default(),
             horizon: super::horizon::Horizon::new(geometry.planes()),
             stats: Stats::default(),
             page_buffer: vec![0; geometry.page_bytes as usize],
-            logical_pages: sizes.logical_pages,
             data_pages: sizes.data_pages,
-            dense_pages: sizes.dense_pages,
             pairs: sizes.pairs,
-            gc_threshold_blocks: sizes.gc_threshold_blocks,
-            gc_reserve_blocks: sizes.gc_reserve_blocks,
-            reserve_is_lent: false,
             flash,
-            addresses: Addresses::new(&geometry),
             geometry,
             marks: super::spare::Marks::of(&config),
             config,
             format,
         };
-        for block in 0..blocks {
-            if ftl.flash.is_factory_bad(Pbn(block)) {
-                ftl.blocks[block as usize].state = BlockState::Bad;
+        for block in (0..blocks).map(Pbn) {
+            if ftl.flash.is_factory_bad(block) {
+                ftl.blocks.set_state(block, BlockState::Bad);
             }
         }
         for block in meta {
-            ftl.blocks[block.index()].state = BlockState::Meta;
+            ftl.blocks.set_state(block, BlockState::Meta);
         }
         let mounted = ftl.read_meta(now)?;
         Ok((ftl, Mounted { rest, ..mounted }))
@@ -348,7 +326,7 @@ impl Ftl {
             self.meta.log_from = image.log_from;
             self.meta.blob = image.blob;
             for &block in &image.bad {
-                self.blocks[block.index()].state = BlockState::Bad;
+                self.blocks.set_state(block, BlockState::Bad);
             }
             self.meta.bad = image.bad;
         }
@@ -384,8 +362,7 @@ impl Ftl {
             if self.config.checksums && !Header::parse_any(&spare)?.is_some_and(is_it) {
                 return Err(FtlError::Unreadable { at: Ppn(at) });
             }
-            let start = page * self.meta.entries_per_page as usize;
-            let slots = &mut self.map[start * SLOT_BYTES..];
+            let slots = self.map.bytes_from(page as u32);
             let len = read.data_bytes.min(slots.len());
             slots[..len].copy_from_slice(&data[..len]);
             let place = self.meta.place(self.geometry.block_of(Ppn(at)));
@@ -405,7 +382,7 @@ impl Ftl {
         let mut spare = [0xff; header::SIZE];
         for index in 0..self.meta.pool.len() {
             let block = self.meta.pool[index].block;
-            if self.blocks[block.index()].state == BlockState::Bad {
+            if self.blocks.state(block) == BlockState::Bad {
                 self.meta.pool[index].state = MetaState::Bad;
                 continue;
             }
@@ -468,13 +445,7 @@ impl Ftl {
 
     /// Marks a page as live while mounting.
     pub fn revive(&mut self, at: Ppn) {
-        let id = self.geometry.block_of(at);
-        let before = self.blocks[id.index()].live;
-        self.set_live(at);
-        if self.is_candidate(id) {
-            self.victims.remove(id, before.into());
-            self.victims.insert(id, (before + 1).into());
-        }
+        self.blocks.revive(at);
     }
 
     /// Drops the trim of a logical page, which then counts as never written. Snapshots do not need
@@ -489,35 +460,34 @@ impl Ftl {
     /// Declares, while mounting, that nothing in a scanned block is needed. The block becomes free,
     /// and is erased before it is written.
     pub fn release(&mut self, id: Pbn) {
-        let block = &mut self.blocks[id.index()];
-        assert!(block.live == 0, "block {id} is released with live pages");
-        if block.state == BlockState::Full {
-            self.victims.remove(id, 0);
-            block.state = BlockState::Free;
-            block.left = true;
+        let live = self.blocks.live_in(id);
+        assert!(live == 0, "block {id} is released with live pages");
+        if self.blocks.state(id) == BlockState::Full {
+            self.blocks.leave(id);
         }
     }
 
     /// Ends the mount. Blocks with live pages, and scanned blocks that are not blank, become
     /// candidates for collection. All others become free, and are erased before they are written.
     pub fn finish_mount(&mut self) {
-        let known: Vec<u32> = self.erases.iter().copied().filter(|&e| e > 0).collect();
+        let known = self.blocks.erases.iter().copied().filter(|&e| e > 0);
+        let known: Vec<u32> = known.collect();
         let mean = known.iter().map(|&e| u64::from(e)).sum::<u64>() / known.len().max(1) as u64;
-        for index in 0..self.blocks.len() {
-            let id = Pbn(index as u32);
-            if self.erases[index] == 0 {
-                self.erases[index] = mean as u32;
+        for id in self.blocks.ids() {
+            let erases = &mut self.blocks.erases[id.index()];
+            if *erases == 0 {
+                *erases = mean as u32;
             }
-            if self.blocks[index].state == BlockState::Free {
-                if self.blocks[index].live > 0 {
-                    self.blocks[index].state = BlockState::Full;
-                    self.victims.insert(id, self.blocks[index].live.into());
-                } else {
-                    self.free_block(id);
-                }
+            if self.blocks.state(id) != BlockState::Free {
+                continue;
+            }
+            if self.blocks.live_in(id) > 0 {
+                self.blocks.fill(id);
+            } else {
+                self.blocks.set_free(id);
             }
         }
-        self.erases_total = self.erases.iter().map(|&e| u64::from(e)).sum();
+        self.blocks.sum_erases();
     }
 }
 

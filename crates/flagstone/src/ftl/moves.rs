@@ -3,7 +3,7 @@
 
 use super::checksum::WHOLE_BYTES_MAX;
 use super::header;
-use super::write::{Place, Version};
+use super::write::Target;
 use super::{
     BlockState, Cause, Ftl, FtlError, Header, Moving, Owner, PageKind, PairedPages, Relocation,
     Stream, TAIL_BYTES_MAX, Victim,
@@ -14,13 +14,7 @@ use crate::units::{Nanos, Pbn, Ppn};
 
 /// Removes a block from the candidates, to be collected.
 pub(super) fn begin(ftl: &mut Ftl, victim: Pbn) {
-    let block = &mut ftl.blocks[victim.index()];
-    assert!(
-        block.state == BlockState::Full && block.pins == 0,
-        "block {victim} is no victim"
-    );
-    block.state = BlockState::Victim;
-    ftl.victims.remove(victim, block.live.into());
+    ftl.blocks.take_candidate(victim, BlockState::Victim);
     if ftl.config.works_ahead {
         expect_live(ftl, victim);
     }
@@ -28,10 +22,8 @@ pub(super) fn begin(ftl: &mut Ftl, victim: Pbn) {
 
 /// Makes a victim a candidate again, because its collection failed or was stopped.
 pub(super) fn give_back(ftl: &mut Ftl, victim: Pbn) {
-    let block = &mut ftl.blocks[victim.index()];
-    if block.state == BlockState::Victim {
-        block.state = BlockState::Full;
-        ftl.victims.insert(victim, block.live.into());
+    if ftl.blocks.state(victim) == BlockState::Victim {
+        ftl.blocks.fill(victim);
     }
 }
 
@@ -52,7 +44,7 @@ fn expect_live(ftl: &Ftl, victim: Pbn) {
     let mut next = end - ftl.data_pages;
     while next < end {
         let first = next;
-        while next < end && ftl.is_live(Ppn(next)) {
+        while next < end && ftl.blocks.is_live(Ppn(next)) {
             next += 1;
         }
         match next - first {
@@ -88,13 +80,13 @@ pub(super) fn move_live(
         lost: false,
     };
     while moves.next < ftl.data_pages && left > 0 {
-        if ftl.blocks[victim.block.index()].live == 0 {
+        if ftl.blocks.live_in(victim.block) == 0 {
             moves.next = ftl.data_pages;
             break;
         }
         let from = ftl.geometry.page(victim.block, moves.next);
         moves.next += 1;
-        if !ftl.is_live(from) {
+        if !ftl.blocks.is_live(from) {
             continue;
         }
         left -= 1;
@@ -102,7 +94,7 @@ pub(super) fn move_live(
             Moved::To(done) => moves.durable = moves.durable.max(done),
             Moved::Dropped => {}
             Moved::Lost => {
-                ftl.blocks[victim.block.index()].state = BlockState::Stuck;
+                ftl.blocks.set_state(victim.block, BlockState::Stuck);
                 moves.lost = true;
                 break;
             }
@@ -122,14 +114,14 @@ pub(super) fn finish(
     let now = ftl.sync(victim.prepared, durable)?;
     let now = owner.before_erase(ftl, now, victim)?;
     debug_assert_eq!(
-        ftl.blocks[block.index()].live,
+        ftl.blocks.live_in(block),
         0,
         "block {block} still has live pages"
     );
-    let failing = ftl.blocks[block.index()].failing;
+    let failing = ftl.blocks.is_failing(block);
     let done = match ftl.erase(now, block, victim.cause)? {
         Some(done) if !failing => {
-            ftl.free_block(block);
+            ftl.blocks.set_free(block);
             done
         }
         erased => match ftl.retire_now(erased.unwrap_or(now), block) {
@@ -138,7 +130,7 @@ pub(super) fn finish(
                 match erased {
                     Some(done) => owner.erased(ftl, block, done),
                     // A restart reads the block until a root leaves it out.
-                    None => ftl.owed.push(block),
+                    None => ftl.collector.owed.push(block),
                 }
                 return Err(error);
             }
@@ -153,7 +145,7 @@ pub(super) fn finish(
 pub(super) fn fetch_slots(ftl: &Ftl, victim: Pbn) {
     let first = ftl.geometry.page(victim, 0).0;
     let pages = (first..first + ftl.data_pages).map(Ppn);
-    let mut live = pages.filter(|&page| ftl.is_live(page));
+    let mut live = pages.filter(|&page| ftl.blocks.is_live(page));
     loop {
         let (mut lpns, mut count) = ([0; 64], 0);
         for page in live.by_ref().take(lpns.len()) {
@@ -163,7 +155,9 @@ pub(super) fn fetch_slots(ftl: &Ftl, victim: Pbn) {
             lpns[count] = get(spare, header::LPN) as usize;
             count += 1;
         }
-        let slots = lpns[..count].iter().filter_map(|&lpn| ftl.words().get(lpn));
+        let slots = lpns[..count]
+            .iter()
+            .filter_map(|&lpn| ftl.map.words().get(lpn));
         std::hint::black_box(slots.fold(0, |all, slot| all ^ u32::from_le_bytes(*slot)));
         if count < lpns.len() {
             return;
@@ -180,7 +174,7 @@ pub(crate) fn move_page(
     from: Ppn,
 ) -> Result<Option<Nanos>, FtlError> {
     let victim = Victim {
-        block: ftl.addresses.block_of(from),
+        block: ftl.blocks.addresses.block_of(from),
         prepared: now,
         cause: Cause::Gc,
     };
@@ -211,19 +205,16 @@ fn relocate(
     };
     let mut spare = [0xff; WHOLE_BYTES_MAX];
     let mut data = std::mem::take(&mut ftl.page_buffer);
-    let plane = ftl.geometry.plane_of(ftl.addresses.block_of(from));
+    let plane = ftl.geometry.plane_of(ftl.blocks.addresses.block_of(from));
     let room = ftl.may_open(Stream::Gc, plane);
     // A refresh must not use copy-back, which would copy bit errors.
-    let inside = room && cause == Cause::Gc && ftl.flash.copy_back(true);
+    let inside = room && cause == Cause::Gc && ftl.flash.copies_inside();
     // In each plane with a copy, waiting for the copies closes pairs.
     let one_plane = ftl.config.copies_stay || ftl.config.paired_pages == PairedPages::Closed;
     let stays = inside || (room && one_plane);
     ftl.stats.add_read(cause, false);
-    let read = ftl.read_page(victim.prepared, from, &mut data, &mut spare[..used]);
-    if inside {
-        ftl.flash.copy_back(false);
-        ftl.stats.inside += 1;
-    }
+    let read = ftl.read_to_copy(victim.prepared, from, &mut data, &mut spare[..used], inside);
+    ftl.stats.inside += u64::from(inside);
     let head = match &read {
         Ok(read) => Header::parse(&spare).filter(|head| match head.kind {
             PageKind::Trims => ftl.believes_list(from, &data[..read.data_bytes]),
@@ -247,27 +238,24 @@ fn relocate(
             if fate == Relocation::Drop {
                 Ok(Moved::Dropped)
             } else {
-                let version = Version {
-                    kind: header.kind,
-                    lpn: header.lpn,
-                    seq: (fate == Relocation::Copy).then_some(header.seq),
-                    word: ftl.word_of(&spare),
-                };
+                let seq = (fate == Relocation::Copy).then_some(header.seq);
+                let version = (header.kind, header.lpn, seq);
                 let is_list = header.kind == PageKind::Trims;
                 if is_list && fate == Relocation::Renew {
                     ftl.shorten_list(owner, from, &mut data);
                 }
                 let bytes = &data[..read.data_bytes];
-                let place = Place {
+                let gc = Target {
                     stream: Stream::Gc,
                     plane: stays.then_some(plane),
                     inside,
+                    word: ftl.word_of(&spare),
                 };
                 let fill = |to, copy: &mut [u8]| {
                     copy.copy_from_slice(new_tail);
                     owner.place(&page, to, copy);
                 };
-                let copied = ftl.program_version(read.done, place, version, bytes, cause, fill);
+                let copied = ftl.append_to(read.done, gc, version, bytes, cause, fill);
                 copied.map(|to| {
                     ftl.stats.relocated += u64::from(cause == Cause::Gc);
                     if is_list {

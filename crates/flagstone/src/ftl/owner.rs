@@ -49,7 +49,7 @@ pub struct Moving<'a> {
 /// A part of an owner, which drops logical pages from 1000 on at collection:
 ///
 /// ```
-/// use flagstone::ftl::{Cause, Victim, Config, Format, Ftl, FtlError, Header, Moving, Owner};
+/// use flagstone::ftl::{Cause, Config, Format, Ftl, FtlError, Header, Moving, Owner, Victim};
 /// use flagstone::ftl::{PageKind, Relocation};
 /// use flagstone::nand::Chip;
 /// use flagstone::units::{Lpn, Nanos, Pbn, Ppn};
@@ -136,11 +136,5 @@ pub trait Owner: Send {
     /// Called when the erase was issued. It will be done at `done`.
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
         let _ = (ftl, victim, done);
-    }
-
-    /// Whether a block may be collected in steps, between which the host writes, commits and rolls
-    /// back. [`Owner::prepare`] is then called before each step.
-    fn allows_steps(&self) -> bool {
-        false
     }
 }

@@ -213,8 +213,8 @@ impl Ftl {
     /// closed.
     #[cold]
     pub(super) fn close_pairs(&mut self, until: Nanos) -> Nanos {
-        let open = self.heads.iter_mut().flat_map(|head| head.open.iter_mut());
-        for Dones { pages, safe } in open.flatten().map(|open| &mut open.dones) {
+        let open = self.writer.all().flatten();
+        for Dones { pages, safe } in open.map(|open| &mut open.dones) {
             *safe += pages[*safe..].partition_point(|&done| done <= until);
         }
         self.pairs.close(until)
@@ -231,7 +231,7 @@ impl Ftl {
         spare: &[u8],
     ) -> Result<(), FtlError> {
         let stride = self.summary_stride();
-        let slot = &mut self.heads[stream as usize].open[plane as usize];
+        let slot = self.writer.at(stream, plane);
         let open = slot.as_mut().expect("a page was just programmed into it");
         open.records.extend_from_slice(&spare[..stride]);
         open.next += 1;
@@ -254,7 +254,7 @@ impl Ftl {
         plane: u32,
     ) -> Result<(), FtlError> {
         let stride = self.summary_stride();
-        let slot = &mut self.heads[stream as usize].open[plane as usize];
+        let slot = self.writer.at(stream, plane);
         let Some(open) = slot.as_mut() else {
             return Ok(());
         };

@@ -23,6 +23,10 @@ impl Pool {
         self.len
     }
 
+    pub(super) fn planes(&self) -> u32 {
+        self.planes.len() as u32
+    }
+
     pub(super) fn put(&mut self, plane: u32, block: Pbn, erases: u32) {
         self.planes[plane as usize].push(Reverse((erases, block.0)));
         self.len += 1;

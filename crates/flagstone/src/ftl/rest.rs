@@ -12,7 +12,7 @@
 use super::{BlockState, Ftl, FtlError, Header, Mounted, SLOT_BYTES, Slot, TAIL_BYTES_MAX, header};
 use crate::layout;
 use crate::layout::{get, put};
-use crate::units::{Lpn, Pbn};
+use crate::units::Lpn;
 use std::ops::Range;
 
 layout! {
@@ -95,27 +95,28 @@ fn mapping_table_in(tables: &[u8], pages: usize, blocks: usize) -> Option<Range<
 impl Ftl {
     /// The tables, valid once everything in them is durable. The owner appends its own.
     pub fn rest(&self) -> Vec<u8> {
-        self.rest_with(self.map.clone())
+        self.rest_with(self.map.bytes().to_vec())
     }
 
     /// Like [`Ftl::rest`], but moves the mapping table instead of copying it, to save memory.
     /// Afterwards the layer may only be dropped or return its flash.
     pub fn rest_for_good(&mut self) -> Vec<u8> {
-        let map = std::mem::take(&mut self.map);
+        let map = self.map.take_bytes();
         self.rest_with(map)
     }
 
     fn rest_with(&self, map: Vec<u8>) -> Vec<u8> {
         let mut head = [0; rest::SIZE];
         put(&mut head, rest::PAGES, (map.len() / SLOT_BYTES) as u64);
-        put(&mut head, rest::BLOCKS, self.blocks.len() as u64);
+        put(&mut head, rest::BLOCKS, self.blocks.len().into());
         put(&mut head, rest::SEQ, self.seq);
         put(&mut head, rest::GENERATION, self.meta.generation);
         let mut bytes = map;
-        bytes.reserve_exact(rest::SIZE + self.blocks.len() * SLOT_BYTES);
+        bytes.reserve_exact(rest::SIZE + self.blocks.len() as usize * SLOT_BYTES);
         bytes.splice(0..0, head);
-        for (block, &erases) in self.blocks.iter().zip(&self.erases) {
-            let written = match block.state {
+        for id in self.blocks.ids() {
+            let erases = self.blocks.erases_of(id);
+            let written = match self.blocks.state(id) {
                 BlockState::Free | BlockState::Zone | BlockState::Bad | BlockState::Meta => 0,
                 _ => WRITTEN,
             };
@@ -134,23 +135,21 @@ impl Ftl {
         mounted: &Mounted,
         tables: &'a Resting,
     ) -> Result<&'a [u8], FtlError> {
-        let (blocks, owner) = tables.others.split_at(self.blocks.len() * 4);
+        let (blocks, owner) = tables.others.split_at(self.blocks.len() as usize * 4);
         let head = &tables.head;
         if get(head, rest::GENERATION) != self.meta.generation || !mounted.logs.is_empty() {
             return foreign("a root or a log is newer");
         }
         self.seq = self.seq.max(get(head, rest::SEQ));
         self.doubt_map()?;
-        for (index, word) in blocks.as_chunks().0.iter().enumerate() {
+        for (id, word) in self.blocks.ids().zip(blocks.as_chunks().0) {
             let word = u32::from_le_bytes(*word);
-            self.erases[index] = word & !WRITTEN;
-            let block = &mut self.blocks[index];
+            self.blocks.erases[id.index()] = word & !WRITTEN;
             if word & WRITTEN != 0 {
-                if block.state != BlockState::Free {
+                if self.blocks.state(id) != BlockState::Free {
                     return foreign("they have data where roots or bad blocks are");
                 }
-                block.state = BlockState::Full;
-                self.victims.insert(Pbn(index as u32), 0);
+                self.blocks.fill(id);
             }
         }
         self.revive_mapped()?;
@@ -165,12 +164,12 @@ impl Ftl {
     /// # Errors
     /// Describes the difference.
     pub fn compare_with_rest(&self, tables: &[u8]) -> Result<(), String> {
-        let map = mapping_table_in(tables, self.words().len(), self.blocks.len());
+        let map = mapping_table_in(tables, self.map.words().len(), self.blocks.len() as usize);
         let Some(map) = map else {
             return Err("the tables at rest are of a device of another size, or end early".into());
         };
         let said = tables[map].as_chunks().0;
-        let mut all = said.iter().zip(self.words());
+        let mut all = said.iter().zip(self.map.words());
         match all.position(|(said, is)| said != is && !self.are_same_version(*said, *is)) {
             Some(at) => Err(format!(
                 "the tables at rest have logical page {} elsewhere",

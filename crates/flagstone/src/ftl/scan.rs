@@ -12,14 +12,6 @@ use crate::nand::FlashError;
 use crate::units::{Nanos, Pbn, Ppn};
 
 impl Ftl {
-    /// Data blocks in service.
-    pub fn data_blocks(&self) -> Vec<Pbn> {
-        (0..self.geometry.blocks())
-            .map(Pbn)
-            .filter(|b| !matches!(self.block_state(*b), BlockState::Bad | BlockState::Meta))
-            .collect()
-    }
-
     /// Passes the spare record of every version in `blocks` to `see`. A full block is read from its
     /// summary page, others page by page. Returns when the last page was read.
     pub fn scan(
@@ -41,12 +33,11 @@ impl Ftl {
             // begin, and so has no summary: see `horizon`.
             let is_erased = self.format.horizons && self.flash.never_fails();
             if present || (read.torn && !is_erased) {
-                self.blocks[block.index()].state = BlockState::Full;
-                self.victims
-                    .insert(block, self.blocks[block.index()].live.into());
+                self.blocks.fill(block);
             }
             if let Some(wear) = read.wear {
-                self.erases[block.index()] = doubt_number("erase count", wear.into(), 32)? as u32;
+                self.blocks.erases[block.index()] =
+                    doubt_number("erase count", wear.into(), 32)? as u32;
             }
         }
         Ok(done)
@@ -241,10 +232,8 @@ impl Ftl {
     pub fn look_for(&mut self, now: Nanos, at: Ppn) -> Result<(Nanos, Option<Header>), FtlError> {
         let (done, found) = self.look_at(now, at)?;
         let block = self.geometry.block_of(at);
-        let entry = &mut self.blocks[block.index()];
-        if found.is_some() && entry.state == BlockState::Free {
-            entry.state = BlockState::Full;
-            self.victims.insert(block, entry.live.into());
+        if found.is_some() && self.blocks.state(block) == BlockState::Free {
+            self.blocks.fill(block);
         }
         Ok((done, found.flatten().filter(Header::is_version)))
     }
@@ -294,7 +283,7 @@ const PROBED: u32 = 16;
 ///
 /// let flash = Box::new(Chip::default());
 /// let (mut ftl, mounted) = Ftl::mount(flash, Config::default(), Format::NONE, Nanos::ZERO)?;
-/// let block = ftl.data_blocks()[0];
+/// let block = ftl.blocks().for_data()[0];
 /// let read = ftl.block_records(mounted.done, block, Cause::Recovery, |_, _, _| {})?;
 /// // A blank block: no version, no summary.
 /// assert_eq!((read.seq, read.wear, read.torn), (0, None, false));

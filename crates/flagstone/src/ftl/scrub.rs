@@ -20,9 +20,7 @@
 
 use super::collector::collect_for;
 use super::meta::{MetaState, NONE};
-use super::{
-    Block, BlockState, Cause, Ftl, FtlError, Header, Owner, PageKind, Scrub, header, make_room,
-};
+use super::{BlockState, Cause, Ftl, FtlError, Header, Owner, PageKind, Scrub, header, make_room};
 use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 use std::collections::VecDeque;
@@ -169,10 +167,10 @@ pub(super) fn step(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(
 
 /// Rewrites the contents of a block. Returns whether that is possible now.
 fn refresh(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos, block: Pbn) -> Result<bool, FtlError> {
-    match ftl.block_state(block) {
+    match ftl.blocks.state(block) {
         BlockState::Meta => {
             let is_done = ftl.refresh_meta(now, block)?;
-            if !is_done && ftl.is_log(block) {
+            if !is_done && ftl.meta.is_log(block) {
                 // There is no space for copies, or a page is lost: the owner may start its log
                 // anew.
                 owner.let_go(ftl, now, block)?;
@@ -183,17 +181,15 @@ fn refresh(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos, block: Pbn) -> Resu
         // The block holds no data, or data that cannot be moved.
         _ => return Ok(true),
     }
-    let is_free = |ftl: &Ftl| {
-        ftl.block_state(block) == BlockState::Full && ftl.blocks[block.index()].pins == 0
-    };
-    if ftl.writable_blocks() <= ftl.gc_reserve_blocks {
+    let is_free = |ftl: &Ftl| ftl.blocks.is_candidate(block);
+    if ftl.blocks.writable() <= ftl.collector.reserve_blocks {
         return Ok(false);
     }
     ftl.end_block(block);
     if !is_free(ftl) {
         owner.let_go(ftl, now, block)?;
     }
-    if !is_free(ftl) || ftl.writable_blocks() <= ftl.gc_reserve_blocks {
+    if !is_free(ftl) || ftl.blocks.writable() <= ftl.collector.reserve_blocks {
         return Ok(false);
     }
     ftl.stats.refreshed += 1;
@@ -257,12 +253,9 @@ impl Ftl {
 
     /// Whether a block has pages that a reader or a restart may need.
     fn holds_something(&self, block: Pbn) -> bool {
-        match self.block_state(block) {
+        match self.blocks.state(block) {
             BlockState::Open | BlockState::Closing | BlockState::Full => true,
-            BlockState::Meta => match self.meta.place(block) {
-                Some(index) => self.meta.pool[index].live > 0,
-                None => self.root_is_in(block),
-            },
+            BlockState::Meta => self.meta.holds_something(block),
             _ => false,
         }
     }
@@ -270,18 +263,7 @@ impl Ftl {
     /// Whether a block is free and has pages from before the last restart that nobody needs, but
     /// that the next restart reads.
     fn holds_leftovers(&self, block: Pbn) -> bool {
-        let Block { state, left, .. } = self.blocks[block.index()];
-        state == BlockState::Free && left
-    }
-
-    fn is_log(&self, block: Pbn) -> bool {
-        let place = self.meta.place(block);
-        place.is_some_and(|index| self.meta.pool[index].is_log)
-    }
-
-    fn root_is_in(&self, block: Pbn) -> bool {
-        let mut anchors = self.meta.root_in.iter();
-        anchors.any(|&index| self.meta.anchors[index].block == block)
+        self.blocks.state(block) == BlockState::Free && self.blocks.is_left(block)
     }
 
     /// Rewrites the valid contents of a block for roots, mapping pages and logs.
@@ -332,16 +314,16 @@ impl Ftl {
             let head = Header { kind, lpn, seq };
             let copied = self.meta_append(read, head, &data, Cause::Scrub);
             let (to, at, done) = copied.inspect_err(|_| {
-                moved.iter().for_each(|&(_, at)| self.let_map_page_go(at));
+                self.let_map_pages_go(&moved);
             })?;
             self.meta.pool[to].live += 1;
-            moved.push((page, at));
+            moved.push((page as u32, at));
             durable = durable.max(done);
         }
         let now = self.sync(now, durable)?;
         let before = self.meta.directory.clone();
         for &(page, at) in &moved {
-            self.meta.directory[page] = at.0;
+            self.meta.directory[page as usize] = at.0;
         }
         self.write_root(now).inspect_err(|_| {
             self.meta.directory = before;

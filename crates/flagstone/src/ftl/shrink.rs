@@ -18,9 +18,7 @@
 
 use super::collector::collect;
 use super::config::{Mistake, Sizes};
-use super::{
-    Addresses, BlockState, Cause, Ftl, FtlError, Header, Owner, PageKind, SLOT_BYTES, Slot, steps,
-};
+use super::{BlockState, Cause, Ftl, FtlError, Header, Owner, PageKind, Slot, steps};
 use crate::nand::Geometry;
 use crate::units::{Lpn, Nanos, Pbn};
 
@@ -29,7 +27,7 @@ impl Ftl {
     /// far as is known before anything moves.
     pub(crate) fn can_compact(&self, blocks: u32) -> bool {
         self.smaller(blocks).is_some_and(|(_, sizes)| {
-            let mut beyond = (sizes.logical_pages..self.logical_pages).map(Lpn);
+            let mut beyond = (sizes.logical_pages..self.map.pages()).map(Lpn);
             !beyond.any(|lpn| matches!(self.slot(lpn), Slot::Page(_)))
         })
     }
@@ -39,10 +37,10 @@ impl Ftl {
         let is_plain = self.geometry.planes() == 1
             && self.flash.can_shrink()
             && !self.format.persist_map
-            && self.zone.is_none()
+            && self.blocks.zone.is_none()
             && self.config.logical_pages.is_none()
             && self.config.scrub.is_none();
-        let settled = self.retire.is_empty() && self.owed.is_empty();
+        let settled = self.collector.retire.is_empty() && self.collector.owed.is_empty();
         if !is_plain || !settled || blocks > self.geometry.blocks() {
             return None;
         }
@@ -60,18 +58,6 @@ impl Ftl {
         self.smaller(blocks).map(|(_, sizes)| sizes.logical_pages)
     }
 
-    /// Stops allocating blocks from `end` on; `None` allows all blocks again.
-    fn end_at(&mut self, end: Option<Pbn>) {
-        let before = self.end_of_given_out();
-        self.end = end;
-        self.move_end_of_given_out(before);
-    }
-
-    /// Cancels an attempt to shrink the device.
-    pub(crate) fn stay_large(&mut self) {
-        self.end_at(None);
-    }
-
     /// Full blocks with versions that `is_meant` selects.
     fn with_versions(
         &mut self,
@@ -80,7 +66,7 @@ impl Ftl {
     ) -> Result<Vec<Pbn>, FtlError> {
         let (mut found, mut heads) = (Vec::new(), Vec::new());
         for block in (0..self.geometry.blocks()).map(Pbn) {
-            if self.block_state(block) != BlockState::Full {
+            if self.blocks.state(block) != BlockState::Full {
                 continue;
             }
             heads.clear();
@@ -99,14 +85,14 @@ impl Ftl {
         now: Nanos,
         was_written: &mut dyn FnMut(Pbn) -> bool,
     ) -> Result<bool, FtlError> {
-        let Some(end) = self.end else {
+        let Some(end) = self.blocks.end else {
             return Ok(false);
         };
         let Some((geometry, sizes)) = self.smaller(end.0) else {
             return Ok(false);
         };
         let mut kept = (0..end.0).map(Pbn);
-        let is_free = |block: &Pbn| self.block_state(*block) == BlockState::Free;
+        let is_free = |block: &Pbn| self.blocks.state(*block) == BlockState::Free;
         let Some(erased) = kept.find(|block| is_free(block) && was_written(*block)) else {
             return Ok(false);
         };
@@ -114,20 +100,12 @@ impl Ftl {
         self.sync(now, done.unwrap_or(now))?;
         self.flash.shrink(end.0)?;
         debug_assert_eq!(self.flash.geometry().blocks(), end.0);
-        self.end = None;
-        self.room_end = self.room_end.filter(|&room_end| room_end < end);
+        self.blocks.end = None;
         self.geometry = geometry;
-        self.addresses = Addresses::new(&geometry);
-        self.logical_pages = sizes.logical_pages;
-        let entries = sizes.logical_pages as usize;
-        self.map.truncate(entries * SLOT_BYTES);
-        self.live.truncate((geometry.pages() as usize).div_ceil(64));
-        self.blocks.truncate(end.index());
-        self.erases.truncate(end.index());
-        self.erases_total = self.erases.iter().map(|&erases| u64::from(erases)).sum();
-        self.victims.shrink(end.0);
+        self.map.resize(&sizes);
+        self.blocks.resize(&geometry);
         self.horizon.shrink(end);
-        self.wear_cursor = 0;
+        self.collector.wear_cursor = 0;
         Ok(true)
     }
 }
@@ -163,7 +141,7 @@ pub(crate) fn forget_trims(
     owner: &mut dyn Owner,
     now: Nanos,
 ) -> Result<bool, FtlError> {
-    (0..ftl.logical_pages).for_each(|lpn| ftl.forget_trimmed(Lpn(lpn)));
+    (ftl.map.lpns()).for_each(|lpn| ftl.forget_trimmed(lpn));
     collect_those(ftl, owner, now, |_, head| head.kind != PageKind::Data)
 }
 
@@ -175,12 +153,16 @@ pub(crate) fn empty_end(
     now: Nanos,
     (blocks, dense): (u32, u32),
 ) -> Result<bool, FtlError> {
-    ftl.end_at(Some(Pbn(blocks)));
+    ftl.blocks.end_at(Some(Pbn(blocks)));
     let last: Vec<Pbn> = (blocks..ftl.geometry.blocks()).map(Pbn).collect();
     if !collect_all(ftl, owner, now, &last)? {
         return Ok(false);
     }
-    let sparse = ftl.victims.iter().take_while(|&(_, live)| live < dense);
+    let sparse = ftl
+        .blocks
+        .victims
+        .iter()
+        .take_while(|&(_, live)| live < dense);
     let sparse: Vec<Pbn> = sparse.map(|(block, _)| block).collect();
     collect_all(ftl, owner, now, &sparse)
 }
@@ -195,7 +177,7 @@ fn collect_those(
     let blocks = ftl.with_versions(now, is_meant)?;
     let collected = collect_all(ftl, owner, now, &blocks)?;
     // The erases of some collections may not be durable yet.
-    ftl.sync(now, ftl.erased_until.max(now))?;
+    ftl.sync(now, ftl.blocks.erased_until.max(now))?;
     Ok(collected)
 }
 
@@ -206,21 +188,24 @@ fn collect_all(
     now: Nanos,
     blocks: &[Pbn],
 ) -> Result<bool, FtlError> {
-    let erases: Vec<u32> = blocks.iter().map(|&block| ftl.erases_of(block)).collect();
+    let erases: Vec<u32> = blocks
+        .iter()
+        .map(|&block| ftl.blocks.erases_of(block))
+        .collect();
     for (&block, erases) in blocks.iter().zip(erases) {
-        if ftl.block_state(block) == BlockState::Free {
+        if ftl.blocks.state(block) == BlockState::Free {
             continue;
         }
         let has_room = gain(ftl, owner, now)?;
         // The block was collected to gain room, and may be in use again.
-        if ftl.erases_of(block) > erases {
+        if ftl.blocks.erases_of(block) > erases {
             continue;
         }
-        if !has_room || !ftl.is_candidate(block) {
+        if !has_room || !ftl.blocks.is_candidate(block) {
             return Ok(false);
         }
         collect(ftl, owner, now, block)?;
-        if ftl.block_state(block) == BlockState::Stuck {
+        if ftl.blocks.state(block) == BlockState::Stuck {
             return Ok(false);
         }
     }
@@ -231,10 +216,10 @@ fn collect_all(
 /// there is.
 fn gain(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<bool, FtlError> {
     while !ftl.can_copy_block() {
-        let end = ftl.end.unwrap_or(Pbn(u32::MAX));
-        let dense = ftl.dense_pages;
+        let end = ftl.blocks.end.unwrap_or(Pbn(u32::MAX));
+        let dense = ftl.collector.dense_pages;
         let is_one = |&(block, live): &(Pbn, u32)| block < end && live < dense;
-        let Some((victim, _)) = ftl.victims.iter().find(is_one) else {
+        let Some((victim, _)) = ftl.blocks.victims.iter().find(is_one) else {
             return Ok(false);
         };
         collect(ftl, owner, now, victim)?;

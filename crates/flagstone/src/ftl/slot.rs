@@ -1,5 +1,6 @@
-//! Entries of the mapping table: where a logical page is.
+//! The mapping table, and its entries: where a logical page is.
 
+use super::config::Sizes;
 use super::{Ftl, PageKind};
 use crate::units::{Lpn, Ppn};
 
@@ -72,18 +73,118 @@ impl Slot {
     }
 }
 
-impl Ftl {
-    /// The mapping table.
-    #[inline]
-    pub(super) fn words(&self) -> &[[u8; SLOT_BYTES]] {
-        self.map.as_chunks().0
+/// The mapping table.
+#[derive(Debug, Clone)]
+pub(super) struct Map {
+    /// Number of logical pages.
+    pages: u32,
+    /// A [`Slot`] for each logical page, encoded as in translation pages.
+    bytes: Vec<u8>,
+    /// A bit for each translation page: whether it has changed since the last checkpoint. Empty if
+    /// the table is not on flash.
+    dirty: Vec<u64>,
+    entries_per_page: u32,
+}
+
+impl Map {
+    /// A table of the size `sizes` with these bytes; without them it is empty.
+    pub(super) fn new(bytes: Option<Vec<u8>>, sizes: &Sizes) -> Map {
+        let mut map = Map {
+            pages: 0,
+            bytes: bytes.unwrap_or_default(),
+            dirty: Vec::new(),
+            entries_per_page: sizes.entries_per_page,
+        };
+        map.resize(sizes);
+        map
     }
 
+    /// Adapts to another number of logical pages.
+    pub(super) fn resize(&mut self, sizes: &Sizes) {
+        self.pages = sizes.logical_pages;
+        let bytes = self.pages as usize * SLOT_BYTES;
+        self.bytes.resize(bytes, EMPTY_BYTE);
+        self.dirty
+            .resize((sizes.map_pages as usize).div_ceil(64), 0);
+    }
+
+    /// All logical pages.
+    pub(super) fn lpns(&self) -> impl Iterator<Item = Lpn> + use<> {
+        (0..self.pages).map(Lpn)
+    }
+
+    /// Number of logical pages.
+    #[inline]
+    pub(super) fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    #[inline]
+    pub(super) fn words(&self) -> &[[u8; SLOT_BYTES]] {
+        self.bytes.as_chunks().0
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Moves the bytes out. The table cannot be used any more.
+    pub(super) fn take_bytes(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// The bytes of a translation page and of all behind it.
+    pub(super) fn bytes_from(&mut self, page: u32) -> &mut [u8] {
+        &mut self.bytes[(page * self.entries_per_page) as usize * SLOT_BYTES..]
+    }
+
+    /// The contents of a translation page.
+    pub(super) fn translation_page(&self, page: u32) -> &[u8] {
+        let bytes = self.entries_per_page as usize * SLOT_BYTES;
+        let mut pages = self.bytes.chunks(bytes);
+        pages.nth(page as usize).expect("the table has this page")
+    }
+
+    #[inline]
+    fn replace(&mut self, at: Lpn, slot: Slot) -> Slot {
+        let words = self.bytes.as_chunks_mut().0;
+        let old = std::mem::replace(&mut words[at.index()], slot.encode().to_le_bytes());
+        if !self.dirty.is_empty() {
+            self.mark(at.0 / self.entries_per_page);
+        }
+        Slot::decode(u32::from_le_bytes(old))
+    }
+
+    /// Marks a translation page as changed.
+    pub(super) fn mark(&mut self, page: u32) {
+        self.dirty[page as usize / 64] |= 1 << (page % 64);
+    }
+
+    /// The changed translation pages, in order. They count as unchanged from now on.
+    pub(super) fn take_changed(&mut self) -> Vec<u32> {
+        let mut changed = Vec::new();
+        for (word, bits) in self.dirty.iter_mut().enumerate() {
+            let mut bits = std::mem::take(bits);
+            while bits != 0 {
+                changed.push(word as u32 * 64 + bits.trailing_zeros());
+                bits &= bits - 1;
+            }
+        }
+        changed
+    }
+
+    /// Memory of the marks of changed translation pages in bytes.
+    pub(super) fn memory_of_marks(&self) -> u64 {
+        self.dirty.len() as u64 * 8
+    }
+}
+
+impl Ftl {
     /// Checks that every mapped page is live.
     pub(super) fn check_slots(&self) -> Result<(), String> {
-        let mapped = (0..self.logical_pages).map(Lpn);
+        let mapped = self.map.lpns();
         let mut mapped = mapped.filter_map(|lpn| Some((lpn, self.slot(lpn).ppn()?)));
-        match mapped.find(|&(_, at)| !self.is_live(at)) {
+        match mapped.find(|&(_, at)| !self.blocks.is_live(at)) {
             Some((lpn, at)) => Err(format!(
                 "logical page {lpn} is at page {at}, which is not live"
             )),
@@ -94,7 +195,7 @@ impl Ftl {
     /// The place of a logical page.
     #[inline]
     pub fn slot(&self, at: Lpn) -> Slot {
-        Slot::decode(u32::from_le_bytes(self.words()[at.index()]))
+        Slot::decode(u32::from_le_bytes(self.map.words()[at.index()]))
     }
 
     /// Maps a logical page to a new version, and returns the old entry. Does not change which pages
@@ -112,12 +213,6 @@ impl Ftl {
     /// old entry. Snapshots do not keep the old place.
     #[inline]
     pub fn move_slot(&mut self, at: Lpn, slot: Slot) -> Slot {
-        let words = self.map.as_chunks_mut().0;
-        let old = std::mem::replace(&mut words[at.index()], slot.encode().to_le_bytes());
-        if self.format.persist_map {
-            let page = at.0 / self.meta.entries_per_page;
-            self.dirty_map_pages[page as usize / 64] |= 1 << (page % 64);
-        }
-        Slot::decode(u32::from_le_bytes(old))
+        self.map.replace(at, slot)
     }
 }

@@ -181,7 +181,7 @@ impl Ftl {
             if is_dead {
                 self.kill(at);
             }
-            self.unpin(self.geometry.block_of(at));
+            self.blocks.unpin(self.geometry.block_of(at));
         }
     }
 
@@ -193,9 +193,9 @@ impl Ftl {
             return;
         };
         let block = self.geometry.block_of(page);
-        if self.block_state(block) == BlockState::Victim {
+        if self.blocks.state(block) == BlockState::Victim {
             steps::give_up(self, block);
         }
-        self.pin(block);
+        self.blocks.pin(block);
     }
 }

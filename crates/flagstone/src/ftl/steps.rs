@@ -5,10 +5,25 @@
 //! its erase follows at the begin of a later transaction. If the host is faster, free blocks run
 //! short, and whole collections follow as on any other device.
 
+use super::collector::choose;
 use super::moves::{begin, finish, give_back, move_live};
-use super::victims::InSteps;
 use super::{Cause, Ftl, FtlError, Owner, Victim};
 use crate::units::{Nanos, Pbn};
+
+/// A block in incremental collection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InSteps {
+    pub(super) victim: Pbn,
+    /// The next page to examine.
+    pub(super) next: u32,
+    /// When the copies are durable.
+    pub(super) durable: Nanos,
+    /// Credit per page that the host writes, and cost of a copied page.
+    pub(super) earns: u32,
+    pub(super) costs: u32,
+    /// The accumulated credit.
+    pub(super) owed: u32,
+}
 
 impl Ftl {
     /// The collector works when fewer blocks than this are free. Higher if it works ahead.
@@ -19,15 +34,15 @@ impl Ftl {
         } else {
             0
         };
-        self.gc_threshold_blocks + ahead
+        self.collector.threshold_blocks + ahead
     }
 }
 
 /// Moves some pages, before the host writes one.
 #[inline]
 pub(crate) fn step(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
-    match ftl.victims.in_steps {
-        None if !ftl.config.works_ahead || ftl.writable_blocks() >= ftl.collects_below() => Ok(()),
+    match ftl.collector.in_steps {
+        None if !ftl.config.works_ahead || ftl.blocks.writable() >= ftl.collects_below() => Ok(()),
         in_steps => step_slowly(ftl, owner, now, in_steps),
     }
 }
@@ -44,7 +59,7 @@ fn step_slowly(
     work.owed += work.earns;
     let most = work.owed / work.costs;
     work.owed %= work.costs;
-    ftl.victims.in_steps = Some(work);
+    ftl.collector.in_steps = Some(work);
     if most > 0 && work.next < ftl.data_pages {
         advance(ftl, owner, now, &mut work, most)?;
     }
@@ -53,13 +68,11 @@ fn step_slowly(
 
 /// Chooses a block to collect.
 fn start(ftl: &mut Ftl, owner: &dyn Owner) -> Option<InSteps> {
-    if !owner.allows_steps() {
+    if !ftl.format.in_steps {
         return None;
     }
-    let victim = ftl
-        .choose_victim()
-        .filter(|&victim| owner.is_worth(ftl, victim))?;
-    let live = u32::from(ftl.blocks[victim.index()].live);
+    let victim = choose(ftl).filter(|&victim| owner.is_worth(ftl, victim))?;
+    let live = ftl.blocks.live_in(victim);
     begin(ftl, victim);
     Some(InSteps {
         victim,
@@ -88,7 +101,7 @@ fn advance(
     let moved = move_live(ftl, owner, victim, work.next, most)?;
     work.next = moved.next;
     work.durable = work.durable.max(victim.prepared).max(moved.durable);
-    ftl.victims.in_steps = (!moved.lost).then_some(*work);
+    ftl.collector.in_steps = (!moved.lost).then_some(*work);
     Ok(!moved.lost)
 }
 
@@ -151,11 +164,15 @@ pub(crate) fn collect_ahead(
         pages,
     } = leisure;
     let free = ftl.collects_below() + blocks;
-    let is_worth = |ftl: &Ftl| ftl.fewest_live().is_some_and(|fewest| fewest <= live);
+    let is_worth = |ftl: &Ftl| {
+        ftl.blocks
+            .fewest_live()
+            .is_some_and(|fewest| fewest <= live)
+    };
     let mut moved = 0;
     while moved < pages {
-        let work = match ftl.victims.in_steps {
-            None if ftl.config.works_ahead && ftl.writable_blocks() < free && is_worth(ftl) => {
+        let work = match ftl.collector.in_steps {
+            None if ftl.config.works_ahead && ftl.blocks.writable() < free && is_worth(ftl) => {
                 start(ftl, owner)
             }
             in_steps => in_steps,
@@ -163,10 +180,10 @@ pub(crate) fn collect_ahead(
         let Some(mut work) = work else {
             break;
         };
-        let before = ftl.blocks[work.victim.index()].live;
-        ftl.victims.in_steps = Some(work);
+        let before = ftl.blocks.live_in(work.victim);
+        ftl.collector.in_steps = Some(work);
         let goes_on = advance(ftl, owner, now, &mut work, pages - moved)?;
-        moved += u32::from(before - ftl.blocks[work.victim.index()].live);
+        moved += before - ftl.blocks.live_in(work.victim);
         if goes_on && work.next >= ftl.data_pages {
             end(ftl, owner, now)?;
         }
@@ -181,19 +198,19 @@ pub(crate) fn finish_steps(
     owner: &mut dyn Owner,
     now: Nanos,
 ) -> Result<(), FtlError> {
-    match ftl.victims.in_steps {
-        Some(work) if ftl.blocks[work.victim.index()].live == 0 => end(ftl, owner, now),
+    match ftl.collector.in_steps {
+        Some(work) if ftl.blocks.live_in(work.victim) == 0 => end(ftl, owner, now),
         _ => Ok(()),
     }
 }
 
 /// Completes an incremental collection at once, if one is in progress.
 pub(super) fn end(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
-    let Some(mut work) = ftl.victims.in_steps else {
+    let Some(mut work) = ftl.collector.in_steps else {
         return Ok(());
     };
     if advance(ftl, owner, now, &mut work, u32::MAX)? {
-        ftl.victims.in_steps = None;
+        ftl.collector.in_steps = None;
         ftl.stats.collections += 1;
         let start = work.durable.max(now);
         let victim = Victim {
@@ -210,7 +227,7 @@ pub(super) fn end(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<()
 
 /// Makes a block in incremental collection a candidate again: some of its pages must stay.
 pub(super) fn give_up(ftl: &mut Ftl, block: Pbn) {
-    let work = ftl.victims.in_steps.take();
+    let work = ftl.collector.in_steps.take();
     assert!(
         work.is_some_and(|work| work.victim == block),
         "block {block} is collected at once"

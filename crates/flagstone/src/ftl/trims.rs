@@ -164,7 +164,7 @@ impl Ftl {
     /// The logical pages of a list that are mapped to it.
     fn mapped_to(&self, list: Ppn, data: &[u8]) -> Vec<Lpn> {
         let mut named = trims_in(data).unwrap_or_default();
-        named.retain(|&at| at.0 < self.logical_pages && self.slot(at) == Slot::Trimmed(list));
+        named.retain(|&at| at.0 < self.map.pages() && self.slot(at) == Slot::Trimmed(list));
         named
     }
 
@@ -172,7 +172,7 @@ impl Ftl {
     /// is mapped to a list of a live transaction, which was written since the restart.
     pub(super) fn believes_list(&self, at: Ppn, data: &[u8]) -> bool {
         let mapped = self.mapped_to(at, data).len() as u32;
-        let was_found = self.blocks[self.addresses.block_of(at).index()].stale;
+        let was_found = self.blocks.is_from_before(at);
         let is_whole = trims_in(data).is_some();
         match mapped {
             0 => is_whole && !was_found && !self.lists.contains_key(&at),
@@ -206,7 +206,7 @@ impl Ftl {
     /// Checks that the count of each list equals the number of logical pages mapped to it.
     pub(super) fn check_lists(&self) -> Result<(), String> {
         let mut counts: FxHashMap<Ppn, u32> = FxHashMap::default();
-        for at in (0..self.logical_pages).map(Lpn) {
+        for at in self.map.lpns() {
             if let Slot::Trimmed(list) = self.slot(at) {
                 *counts.entry(list).or_default() += 1;
             }

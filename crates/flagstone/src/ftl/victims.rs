@@ -3,28 +3,12 @@
 //! A block moves between lists as its pages die. Every step takes constant time, so the choice of a
 //! victim costs the same for any size of device.
 
-use super::{BlockState, Ftl};
 use crate::settings::BadSetting;
-use crate::units::{Nanos, Pbn};
+use crate::units::Pbn;
 use std::fmt;
 use std::str::FromStr;
 
 const NONE: u32 = u32::MAX;
-
-/// A block in incremental collection.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct InSteps {
-    pub(super) victim: Pbn,
-    /// The next page to examine.
-    pub(super) next: u32,
-    /// When the copies are durable.
-    pub(super) durable: Nanos,
-    /// Credit per page that the host writes, and cost of a copied page.
-    pub(super) earns: u32,
-    pub(super) costs: u32,
-    /// The accumulated credit.
-    pub(super) owed: u32,
-}
 
 /// Candidates for collection: a doubly linked list of blocks for each number of live pages.
 #[derive(Debug, Clone)]
@@ -35,8 +19,6 @@ pub(super) struct Victims {
     /// All lists with fewer live pages are empty.
     lowest: usize,
     len: u32,
-    /// The block in incremental collection. Not a candidate.
-    pub(super) in_steps: Option<InSteps>,
 }
 
 /// The neighbours of a block in its list.
@@ -51,46 +33,6 @@ const ALONE: Links = Links {
     prev: NONE,
 };
 
-impl Ftl {
-    /// The block to collect next.
-    pub(super) fn choose_victim(&mut self) -> Option<Pbn> {
-        self.victims.skip_empty();
-        self.config.victims.choose(&View {
-            victims: &self.victims,
-            erases: &self.erases,
-            erases_mean: self.erases_mean(),
-            dense_pages: self.dense_pages,
-        })
-    }
-
-    pub(super) fn erases_mean(&self) -> u32 {
-        (self.erases_total / u64::from(self.geometry.blocks())) as u32
-    }
-
-    /// Keeps a block from being collected, until [`Ftl::unpin`] was called as often as this.
-    pub fn pin(&mut self, id: Pbn) {
-        let block = &mut self.blocks[id.index()];
-        if block.state == BlockState::Full && block.pins == 0 {
-            self.victims.remove(id, block.live.into());
-        }
-        block.pins += 1;
-    }
-
-    /// Reverts one [`Ftl::pin`].
-    pub fn unpin(&mut self, id: Pbn) {
-        let block = &mut self.blocks[id.index()];
-        block.pins -= 1;
-        if block.state == BlockState::Full && block.pins == 0 {
-            self.victims.insert(id, block.live.into());
-        }
-    }
-
-    /// The smallest number of live pages among the candidates.
-    pub fn fewest_live(&self) -> Option<u32> {
-        self.victims.iter().next().map(|(_, live)| live)
-    }
-}
-
 impl Victims {
     pub(super) fn new(blocks: u32, pages_per_block: u32) -> Self {
         Victims {
@@ -99,18 +41,12 @@ impl Victims {
             links: vec![ALONE; blocks as usize],
             lowest: 0,
             len: 0,
-            in_steps: None,
         }
     }
 
-    /// Adapts to a larger number of blocks.
-    pub(super) fn grow(&mut self, blocks: u32) {
+    /// Adapts to another number of blocks. Removed ones are no candidates.
+    pub(super) fn resize(&mut self, blocks: u32) {
         self.links.resize(blocks as usize, ALONE);
-    }
-
-    /// Adapts to a smaller number of blocks. The removed ones are no candidates.
-    pub(super) fn shrink(&mut self, blocks: u32) {
-        self.links.truncate(blocks as usize);
     }
 
     pub(super) fn insert(&mut self, block: Pbn, live: u32) {

@@ -113,10 +113,13 @@ impl Wear {
 impl Ftl {
     /// The wear of the device.
     pub fn wear(&self) -> Wear {
-        let is_bad = |block: &Pbn| self.block_state(*block) == BlockState::Bad;
+        let is_bad = |block: &Pbn| self.blocks.state(*block) == BlockState::Bad;
         let all = (0..self.geometry.blocks()).map(Pbn);
         let (bad, good): (Vec<Pbn>, Vec<Pbn>) = all.partition(is_bad);
-        let mut erases: Vec<u32> = good.iter().map(|&block| self.erases_of(block)).collect();
+        let mut erases: Vec<u32> = good
+            .iter()
+            .map(|&block| self.blocks.erases_of(block))
+            .collect();
         erases.sort_unstable();
         let for_data = self.data_may_fail();
         let [for_roots, for_maps] = self.meta_spares();
@@ -134,9 +137,12 @@ impl Ftl {
 
     /// Data blocks beyond those required for live pages and for the collector.
     fn data_may_fail(&self) -> u32 {
-        let holds = self.live_pages().div_ceil(u64::from(self.dense_pages)) as u32;
+        let holds = self
+            .blocks
+            .live_pages()
+            .div_ceil(u64::from(self.collector.dense_pages)) as u32;
         let works_with = self.gc_threshold_blocks() + 2 * self.geometry.planes() + 1;
-        (self.data_blocks().len() as u32).saturating_sub(holds + works_with)
+        (self.blocks.for_data().len() as u32).saturating_sub(holds + works_with)
     }
 
     /// Spare blocks of the areas for roots, and for mapping pages and logs.

@@ -4,15 +4,16 @@
 //! one plane of each channel before the next plane of any. So successive writes share neither a
 //! plane nor a channel. A caller may choose the plane instead.
 
+use super::closing::Closing;
 use super::horizon::Programmed;
 use super::pairs::Dones;
-use super::pool::Zone;
 use super::{
-    Block, BlockState, Cause, Ftl, FtlError, Header, Operation, PageKind, PairedPages,
-    TAIL_BYTES_MAX, header,
+    BlockState, Cause, Ftl, FtlError, Header, Operation, PageKind, PairedPages, TAIL_BYTES_MAX,
+    header,
 };
 use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
+use std::collections::VecDeque;
 
 /// A set of open blocks. Host writes and copies of the collector are kept apart.
 ///
@@ -39,47 +40,16 @@ pub struct Written {
     pub done: Nanos,
 }
 
-/// Where a version is programmed.
+/// Where and how a version is programmed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Target {
     pub(super) stream: Stream,
     /// The plane; `None`: the one in turn.
     pub(super) plane: Option<u32>,
-    /// Whether the version is a copy from the same plane that stays off the channel, if it gets to
-    /// that plane.
+    /// Whether the version is a copy from this plane and stays off the channel, if it gets there.
     pub(super) inside: bool,
-}
-
-impl Place {
-    pub(super) fn of((stream, plane): (Stream, Option<u32>)) -> Place {
-        Place {
-            stream,
-            plane,
-            inside: false,
-        }
-    }
-}
-
-/// A version of a logical page.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Version {
-    pub(super) kind: PageKind,
-    pub(super) lpn: Lpn,
-    /// The write sequence of the original, for a copy that keeps it.
-    pub(super) seq: Option<u64>,
     /// The owner's word, which the page has if its tail says so.
     pub(super) word: Option<u64>,
-}
-
-impl Version {
-    pub(super) fn of((kind, lpn, seq): (PageKind, Lpn, Option<u64>)) -> Version {
-        Version {
-            kind,
-            lpn,
-            seq,
-            word: None,
-        }
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -98,38 +68,83 @@ pub(super) struct Open {
 
 /// The open blocks of one stream.
 #[derive(Debug, Clone)]
-pub(super) struct Head {
-    pub(super) open: Vec<Option<Open>>,
+struct Head {
+    /// By plane.
+    open: Vec<Option<Open>>,
+    /// The plane in turn.
     turn: u32,
-    planes_per_channel: u32,
 }
 
-impl Head {
-    pub(super) fn new(geometry: &Geometry) -> Self {
-        Head {
+/// The blocks that are being written, and the full ones that wait for their summaries.
+///
+/// Example: [`Ftl::mount`].
+#[derive(Debug, Clone)]
+pub struct Writer {
+    heads: [Head; 2],
+    planes_per_channel: u32,
+    pub(super) closing: VecDeque<Closing>,
+}
+
+impl Writer {
+    pub(super) fn new(geometry: &Geometry) -> Writer {
+        let head = Head {
             open: vec![None; geometry.planes() as usize],
             turn: 0,
+        };
+        Writer {
+            heads: [head.clone(), head],
             planes_per_channel: geometry.planes() / geometry.channels,
+            closing: VecDeque::new(),
         }
+    }
+
+    /// The open block of a stream on a plane, if any.
+    pub fn open_on(&self, stream: Stream, plane: u32) -> Option<Pbn> {
+        let open = self.heads[stream as usize].open[plane as usize].as_ref();
+        open.map(|open| open.block)
+    }
+
+    /// The plane in turn for the next page of a stream.
+    pub fn plane_in_turn(&self, stream: Stream) -> u32 {
+        self.heads[stream as usize].turn
+    }
+
+    /// Full blocks that wait for their summary, longest wait first, each with the time at which its
+    /// last page is done.
+    pub fn closing(&self) -> impl ExactSizeIterator<Item = (Pbn, Nanos)> + '_ {
+        let closing = self.closing.iter();
+        closing.map(|closing| (closing.block, closing.done))
+    }
+
+    /// The open blocks of both streams, by plane.
+    pub(super) fn open(&self) -> [&[Option<Open>]; 2] {
+        [&self.heads[0].open, &self.heads[1].open]
+    }
+
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Option<Open>> {
+        self.heads.iter_mut().flat_map(|head| &mut head.open)
+    }
+
+    #[inline]
+    pub(super) fn at(&mut self, stream: Stream, plane: u32) -> &mut Option<Open> {
+        &mut self.heads[stream as usize].open[plane as usize]
     }
 
     /// Advances to the next plane in turn: on the next channel; after the last channel, the next
     /// plane of the first.
     #[inline]
-    fn next_plane(&mut self) -> u32 {
-        let (turn, planes) = (self.turn, self.open.len() as u32);
-        self.turn += self.planes_per_channel;
-        if self.turn >= planes {
-            self.turn = self.turn + 1 - planes;
-            if self.turn == self.planes_per_channel {
-                self.turn = 0;
+    fn next_plane(&mut self, stream: Stream) -> u32 {
+        let per_channel = self.planes_per_channel;
+        let Head { open, turn } = &mut self.heads[stream as usize];
+        let (plane, planes) = (*turn, open.len() as u32);
+        *turn += per_channel;
+        if *turn >= planes {
+            *turn = *turn + 1 - planes;
+            if *turn == per_channel {
+                *turn = 0;
             }
         }
-        turn
-    }
-
-    pub(super) fn open_blocks(&self) -> impl Iterator<Item = Pbn> + '_ {
-        self.open.iter().flatten().map(|open| open.block)
+        plane
     }
 }
 
@@ -147,29 +162,28 @@ impl Ftl {
         cause: Cause,
         fill: impl FnMut(Ppn, &mut [u8]),
     ) -> Result<Written, FtlError> {
-        self.program_version(now, Place::of(to), Version::of(page), data, cause, fill)
+        let (stream, plane) = to;
+        let to = Target {
+            stream,
+            plane,
+            inside: false,
+            word: None,
+        };
+        self.append_to(now, to, page, data, cause, fill)
     }
 
     /// [`Ftl::append_with`], for copies and pages with a word as well.
     // Always inlined: otherwise the next step waits for a result that passes through memory.
     #[inline(always)]
-    pub(super) fn program_version(
+    pub(super) fn append_to(
         &mut self,
         now: Nanos,
-        place: Place,
-        version: Version,
+        to: Target,
+        (kind, lpn, seq): (PageKind, Lpn, Option<u64>),
         data: &[u8],
         cause: Cause,
         mut fill: impl FnMut(Ppn, &mut [u8]),
     ) -> Result<Written, FtlError> {
-        let Version {
-            kind,
-            lpn,
-            seq,
-            word,
-        } = version;
-        let stream = place.stream;
-        let what = Programmed::Page { stream, word };
         debug_assert!(Header { kind, lpn, seq: 0 }.is_version());
         // With horizons, each program draws a sequence for its number, see [`super::horizon`].
         let drawn = if seq.is_none() || self.format.horizons {
@@ -182,29 +196,32 @@ impl Ftl {
         let mut now = now;
         let mut retry = false;
         loop {
-            let (plane, erased) = self.open_block(now, stream, place.plane, retry)?;
+            let (plane, erased) = self.open_block(now, to.stream, to.plane, retry)?;
             now = erased;
-            let open = self.heads[stream as usize].open[plane as usize]
-                .as_ref()
-                .expect("open_block leaves a block open");
+            let open = self.writer.at(to.stream, plane).as_ref();
+            let open = open.expect("open_block leaves a block open");
             let (block, page) = (open.block, open.next);
             let at = self.geometry.page(block, page);
             let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
             Header { kind, lpn, seq }.emit(&mut spare);
             fill(at, &mut spare[header::SIZE..record]);
             self.stats.add(Operation::Program, cause);
-            let inside = place.inside && place.plane == Some(plane);
-            match self.program_page(now, at, data, &spare[..record], what, inside) {
+            let inside = to.inside && to.plane == Some(plane);
+            let what = Programmed::Page {
+                stream: to.stream,
+                word: to.word,
+                inside,
+            };
+            match self.program_checked(now, at, data, &spare[..record], what) {
                 Ok(done) => {
-                    self.live[at.index() / 64] |= 1 << (at.0 % 64);
-                    self.live_pages += 1;
-                    self.blocks[block.index()].live += 1;
-                    self.advance(done, stream, plane, &spare[..record])?;
+                    self.stats.inside += u64::from(inside);
+                    self.blocks.programmed(at, block);
+                    self.advance(done, to.stream, plane, &spare[..record])?;
                     return Ok(Written { at, seq, done });
                 }
                 Err(FlashError::ProgramFailed { done, .. }) => {
                     (now, retry) = (done, true);
-                    let open = self.heads[stream as usize].open[plane as usize].take();
+                    let open = self.writer.at(to.stream, plane).take();
                     let last = open.as_ref().map_or(0, |open| open.number);
                     self.lacks_summary(block, last);
                     if self.config.paired_pages == PairedPages::Closed
@@ -217,27 +234,6 @@ impl Ftl {
                 Err(other) => return Err(other.into()),
             }
         }
-    }
-
-    /// Programs a page. A copy `inside` a plane does not use the channel.
-    #[inline(always)]
-    fn program_page(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-        data: &[u8],
-        spare: &[u8],
-        what: Programmed,
-        inside: bool,
-    ) -> Result<Nanos, FlashError> {
-        if !inside {
-            return self.program_checked(now, at, data, spare, what);
-        }
-        self.flash.copy_back(true);
-        let programmed = self.program_checked(now, at, data, spare, what);
-        self.flash.copy_back(false);
-        self.stats.inside += u64::from(programmed.is_ok());
-        programmed
     }
 
     /// [`Ftl::append_with`] for a tail that does not depend on the place.
@@ -256,25 +252,9 @@ impl Ftl {
         })
     }
 
-    /// The open block of a stream on a plane, if any.
-    pub fn open_on(&self, stream: Stream, plane: u32) -> Option<Pbn> {
-        self.heads[stream as usize].open[plane as usize]
-            .as_ref()
-            .map(|open| open.block)
-    }
-
     /// Whether the next page of a stream can go to this plane.
     pub(super) fn may_open(&self, stream: Stream, plane: u32) -> bool {
-        let blocks = || match &self.zone {
-            Some(zone) => zone.has(plane),
-            None => self.free.has(plane),
-        };
-        self.open_on(stream, plane).is_some() || blocks()
-    }
-
-    /// The plane in turn for the next page of a stream.
-    pub fn plane_in_turn(&self, stream: Stream) -> u32 {
-        self.heads[stream as usize].turn
+        self.writer.open_on(stream, plane).is_some() || self.blocks.has_writable(plane)
     }
 
     /// Takes the next write sequence.
@@ -294,7 +274,7 @@ impl Ftl {
     ) -> Result<(u32, Nanos), FtlError> {
         let first = match plane {
             Some(plane) => plane,
-            None => self.heads[stream as usize].next_plane(),
+            None => self.writer.next_plane(stream),
         };
         if self.is_open(now, stream, first)? {
             return Ok((first, now));
@@ -308,7 +288,7 @@ impl Ftl {
         if self.config.paired_pages == PairedPages::Closed {
             self.pass_over(now, stream, plane)?;
         }
-        Ok(self.heads[stream as usize].open[plane as usize].is_some())
+        Ok(self.writer.at(stream, plane).is_some())
     }
 
     #[cold]
@@ -322,12 +302,12 @@ impl Ftl {
         // The last blocks are reserved for the collector: without them nothing could be reclaimed.
         // They may also be used for a page whose program, or the erase of whose block, has failed,
         // because a block was promised for it.
-        let reserve = if self.reserve_is_lent {
+        let reserve = if self.collector.reserve_is_lent {
             1
         } else {
-            self.gc_reserve_blocks
+            self.collector.reserve_blocks
         };
-        let kept = stream == Stream::Host && !retry && self.writable_blocks() <= reserve;
+        let kept = stream == Stream::Host && !retry && self.blocks.writable() <= reserve;
         let planes = self.geometry.planes();
         for step in 0..planes {
             let plane = (first + step) % planes;
@@ -339,8 +319,8 @@ impl Ftl {
             }
             if let Some((block, now)) = self.take_block(now, plane)? {
                 let records = self.data_pages as usize * self.summary_stride();
-                self.blocks[block.index()].state = BlockState::Open;
-                self.heads[stream as usize].open[plane as usize] = Some(Open {
+                self.blocks.set_state(block, BlockState::Open);
+                *self.writer.at(stream, plane) = Some(Open {
                     block,
                     next: 0,
                     done: now,
@@ -356,10 +336,10 @@ impl Ftl {
 
     /// The error of a full device.
     pub(crate) fn full(&self) -> FtlError {
-        let out_of_service = self.out_of_service();
+        let out_of_service = self.blocks.out_of_service();
         let blocks = self.geometry.blocks() - out_of_service;
         FtlError::Full {
-            live: self.live_pages,
+            live: self.blocks.live_pages(),
             pages: u64::from(blocks) * u64::from(self.data_pages),
             out_of_service,
         }
@@ -369,15 +349,11 @@ impl Ftl {
     fn take_block(&mut self, now: Nanos, plane: u32) -> Result<Option<(Pbn, Nanos)>, FtlError> {
         let mut now = now;
         loop {
-            let taken = match &mut self.zone {
-                Some(zone) => zone.take(plane, now),
-                None => self.free.take(plane).map(|block| (block, now)),
-            };
-            let Some((block, from)) = taken else {
+            let Some((block, from)) = self.blocks.take(plane, now) else {
                 return Ok(None);
             };
             now = from;
-            if !self.blocks[block.index()].stale {
+            if !self.blocks.is_stale(block) {
                 return Ok(Some((block, now)));
             }
             match self.erase(now, block, Cause::Gc)? {
@@ -409,7 +385,7 @@ impl Ftl {
     ) -> Result<Nanos, FtlError> {
         self.erase_free(now, means)?;
         // Some protocols erase a block during its collection: that erase may not be durable yet.
-        self.sync(now, self.erased_until.max(now))
+        self.sync(now, self.blocks.erased_until.max(now))
     }
 
     /// Erases the free blocks that the caller selects. Returns when the last erase is done.
@@ -420,9 +396,8 @@ impl Ftl {
     ) -> Result<Nanos, FtlError> {
         let mut end = now;
         for id in (0..self.geometry.blocks()).map(Pbn) {
-            let block = &self.blocks[id.index()];
-            if matches!(block.state, BlockState::Free | BlockState::Zone)
-                && block.stale
+            if matches!(self.blocks.state(id), BlockState::Free | BlockState::Zone)
+                && self.blocks.is_stale(id)
                 && means(id)
                 && let Some(done) = self.erase(now, id, Cause::Gc)?
             {
@@ -446,11 +421,7 @@ impl Ftl {
         };
         match erased {
             Ok(done) => {
-                self.erases[block.index()] += 1;
-                self.erases_total += 1;
-                self.erased_until = self.erased_until.max(done);
-                let erased = &mut self.blocks[block.index()];
-                (erased.stale, erased.left) = (false, false);
+                self.blocks.erased(block, done);
                 let plane = self.geometry.plane_of(block);
                 self.horizon.forgets((block, plane), self.seq, done);
                 Ok(Some(done))
@@ -482,7 +453,7 @@ impl Ftl {
             return self.advance_in_pairs(done, stream, plane, spare);
         }
         let stride = self.summary_stride();
-        let slot = &mut self.heads[stream as usize].open[plane as usize];
+        let slot = self.writer.at(stream, plane);
         let open = slot.as_mut().expect("a page was just programmed into it");
         open.records.extend_from_slice(&spare[..stride]);
         open.next += 1;
@@ -521,7 +492,7 @@ impl Ftl {
         let mut spare = [0xff; header::SIZE];
         let seq = self.next_seq();
         // A summary's logical page number is the erase count, which thus survives a restart.
-        let wear = Lpn(self.erases[block.index()]);
+        let wear = Lpn(self.blocks.erases[block.index()]);
         Header {
             kind: PageKind::Summary,
             lpn: wear,
@@ -541,118 +512,52 @@ impl Ftl {
 
     /// Marks a block as closed.
     pub(super) fn close(&mut self, id: Pbn, failing: bool) {
-        let block = &mut self.blocks[id.index()];
-        block.state = BlockState::Full;
+        self.blocks.fill(id);
         if failing {
-            block.failing = true;
-            self.retire.push(id);
-        }
-        if block.pins == 0 {
-            self.victims.insert(id, block.live.into());
+            self.blocks.fail(id);
+            self.collector.retire.push(id);
         }
     }
 
     /// Lets host writes use the collector's blocks, all but one, until it is called with `false`.
     /// Required to restart a full device, which must write before any page becomes obsolete.
     pub fn lend_reserve(&mut self, lent: bool) {
-        self.reserve_is_lent = lent;
+        self.collector.reserve_is_lent = lent;
     }
 
     /// Makes the collector keep `blocks` blocks writable, so that they can be reserved together. It
     /// keeps fewer if the device lacks room.
     pub fn keep_writable(&mut self, blocks: u32) {
-        let taken = self.logical_pages.div_ceil(self.dense_pages) + 2 * self.geometry.planes();
-        let in_service = (0..self.geometry.blocks())
-            .filter(|&b| !matches!(self.block_state(Pbn(b)), BlockState::Bad | BlockState::Meta))
-            .count() as u32;
+        let taken =
+            self.map.pages().div_ceil(self.collector.dense_pages) + 2 * self.geometry.planes();
+        let in_service = self.blocks.for_data().len() as u32;
         // The other blocks must have enough dead pages for collection to be worthwhile.
         let most = in_service.saturating_sub(taken) / 2;
-        self.gc_threshold_blocks = self.gc_threshold_blocks.max(blocks.min(most));
-    }
-
-    /// Reserves up to `blocks` free blocks, spread over the planes, and returns them. A zoned
-    /// device writes only to reserved blocks. [`Ftl::zone_from`] sets from when on.
-    pub fn zone_add(&mut self, blocks: u32) -> Vec<Pbn> {
-        let mut added = Vec::new();
-        let planes = self.geometry.planes();
-        let zone = self
-            .zone
-            .as_mut()
-            .expect("the owner asked for a zoned device");
-        zone.begin();
-        let mut plane = 0;
-        let mut empty = 0;
-        while (added.len() as u32) < blocks && empty < planes {
-            match self.free.take(plane) {
-                Some(block) => {
-                    empty = 0;
-                    self.blocks[block.index()].state = BlockState::Zone;
-                    zone.put(plane, block, self.erases[block.index()]);
-                    added.push(block);
-                }
-                None => empty += 1,
-            }
-            plane = (plane + 1) % planes;
-        }
-        added
-    }
-
-    /// Returns the blocks that were reserved last to the free ones. Nothing on flash records the
-    /// reservation.
-    pub fn zone_give_back(&mut self) {
-        let added = self.zone.as_mut().map(Zone::take_newer);
-        added
-            .into_iter()
-            .flatten()
-            .for_each(|id| self.free_block(id));
-    }
-
-    /// Sets when the blocks that were reserved last may be written.
-    pub fn zone_from(&mut self, from: Nanos) {
-        if let Some(zone) = &mut self.zone {
-            zone.may_be_written(from);
-        }
-    }
-
-    /// Number of writable blocks: free ones, and reserved ones that are not yet open. Victim
-    /// starts when they run short.
-    #[inline]
-    pub(super) fn writable_blocks(&self) -> u32 {
-        self.free.len() + self.zone_left()
+        self.collector.threshold_blocks = self.collector.threshold_blocks.max(blocks.min(most));
     }
 
     /// Whether the collector has blocks for the copies of a block.
     pub(crate) fn can_copy_block(&self) -> bool {
-        self.writable_blocks() > 1
+        self.blocks.writable() > 1
     }
 
     /// Whether fewer blocks are writable than collection keeps: it has found no victim.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
-        self.writable_blocks() < self.gc_threshold_blocks
-    }
-
-    /// Number of reserved blocks that are not yet open.
-    #[inline]
-    pub fn zone_left(&self) -> u32 {
-        self.zone.as_ref().map_or(0, |zone| zone.len())
+        self.blocks.writable() < self.collector.threshold_blocks
     }
 
     /// Reserved blocks that are not yet full: unopened and open ones.
     pub fn zone_blocks(&self) -> Vec<Pbn> {
-        let mut blocks: Vec<Pbn> = self.zone.iter().flat_map(|zone| zone.blocks()).collect();
-        blocks.extend(self.heads.iter().flat_map(Head::open_blocks));
+        let mut blocks: Vec<Pbn> = self
+            .blocks
+            .zone
+            .iter()
+            .flat_map(|zone| zone.blocks())
+            .collect();
+        let open = self.writer.open().into_iter().flatten().flatten();
+        blocks.extend(open.map(|open| open.block));
         blocks.sort();
         blocks
-    }
-
-    pub(super) fn free_block(&mut self, id: Pbn) {
-        let plane = self.geometry.plane_of(id);
-        let block: &mut Block = &mut self.blocks[id.index()];
-        block.state = BlockState::Free;
-        if id >= self.end_of_given_out() {
-            return;
-        }
-        self.free.put(plane, id, self.erases[id.index()]);
     }
 }

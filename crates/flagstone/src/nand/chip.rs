@@ -577,11 +577,34 @@ impl Flash for Chip {
         }
     }
 
-    fn copy_back(&mut self, on: bool) -> bool {
-        if self.copies {
-            self.time.inside(on);
-        }
+    fn copies_inside(&self) -> bool {
         self.copies
+    }
+
+    fn read_inside(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        self.time.inside(true);
+        let read = self.read(now, at, data, spare);
+        self.time.inside(false);
+        read
+    }
+
+    fn program_inside(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        self.time.inside(true);
+        let programmed = self.program(now, at, data, spare);
+        self.time.inside(false);
+        programmed
     }
 
     #[inline]

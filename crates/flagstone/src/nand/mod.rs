@@ -315,11 +315,32 @@ pub trait Flash: Send {
         let _ = at;
     }
 
-    /// Switches copies within a plane on or off. Returns whether the device supports them. While
-    /// on, reads and programs do not use the channel.
-    fn copy_back(&mut self, on: bool) -> bool {
-        let _ = on;
+    /// Whether the device copies pages within a plane: [`Flash::read_inside`] and
+    /// [`Flash::program_inside`] then do not use the channel.
+    fn copies_inside(&self) -> bool {
         false
+    }
+
+    /// [`Flash::read`] of a page that is copied within its plane.
+    fn read_inside(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        self.read(now, at, data, spare)
+    }
+
+    /// [`Flash::program`] of a copy from the same plane.
+    fn program_inside(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        self.program(now, at, data, spare)
     }
 
     /// The spare area of a page without a simulated read. A hint which tables the caller will need

@@ -42,13 +42,11 @@ struct Called {
 /// A chip that records its requests.
 struct Watched {
     chip: Chip,
-    inside: bool,
     log: Arc<Mutex<Vec<Called>>>,
 }
 
 impl Watched {
     fn note(&self, operation: Operation, now: Nanos, done: Nanos, at: Ppn, bytes: u32) {
-        let bytes = if self.inside { 0 } else { bytes };
         let geometry = self.chip.geometry();
         self.log.lock().unwrap().push(Called {
             operation,
@@ -117,9 +115,32 @@ impl Flash for Watched {
         Ok(done)
     }
 
-    fn copy_back(&mut self, on: bool) -> bool {
-        self.inside = self.chip.copy_back(on) && on;
-        self.chip.copy_back(on)
+    fn copies_inside(&self) -> bool {
+        self.chip.copies_inside()
+    }
+
+    fn read_inside(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        let read = self.chip.read_inside(now, at, data, spare)?;
+        self.note(Operation::Read, now, read.done, at, 0);
+        Ok(read)
+    }
+
+    fn program_inside(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let done = self.chip.program_inside(now, at, data, spare)?;
+        self.note(Operation::Program, now, done, at, 0);
+        Ok(done)
     }
 
     fn hint(&self, at: Ppn) -> Option<&[u8]> {
@@ -229,7 +250,6 @@ fn record(setup: &Setup, transactions: u32) -> Recorded {
     let log: Arc<Mutex<Vec<Called>>> = Arc::default();
     let watched = Watched {
         chip,
-        inside: false,
         log: Arc::clone(&log),
     };
     let (config, options) = (setup.device.config, &setup.options);

@@ -248,10 +248,10 @@ fn a_discard_leaves_the_collector_its_free_blocks() {
     let mut given = 0;
     for at in (0..1_000).map(|at| at * 7919 % 150) {
         store.put(at, &[at as u8; 100]);
-        let free = store.device().ftl().free_blocks();
+        let free = store.device().ftl().blocks().free_blocks();
         given += store.discard().expect("it is discarded");
         let ftl = store.device().ftl();
-        assert!(ftl.free_blocks() >= free.min(ftl.collects_below() + 1));
+        assert!(ftl.blocks().free_blocks() >= free.min(ftl.collects_below() + 1));
         store.idle(8).expect("there is room");
     }
     assert!(given > 8 << 20, "{given}");

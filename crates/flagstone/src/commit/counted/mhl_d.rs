@@ -76,7 +76,7 @@ impl Rule for MhlD {
         let planes = ftl.geometry().planes();
         let (first, end) = (head * planes / heads, (head + 1) * planes / heads);
         let plane = &mut self.planes[head as usize];
-        if ftl.open_on(Stream::Host, *plane).is_none() {
+        if ftl.writer.open_on(Stream::Host, *plane).is_none() {
             *plane = if *plane + 1 < end { *plane + 1 } else { first };
         }
         Some(*plane)

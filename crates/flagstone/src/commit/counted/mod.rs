@@ -213,7 +213,7 @@ impl<R: Rule> Counted<R> {
         round: u32,
     ) -> Result<Option<Way>, FtlError> {
         // Without free blocks, all blocks that could be collected are still in the zones.
-        let way = (round == 0 && ftl.free_blocks() == 0).then_some(Way::Room);
+        let way = (round == 0 && ftl.blocks.free_blocks() == 0).then_some(Way::Room);
         self.slide(ftl, now)?;
         Ok(way)
     }

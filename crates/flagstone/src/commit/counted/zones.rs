@@ -171,7 +171,7 @@ impl Zones {
             last = LastSlide::parse(&mounted.blob, geometry.blocks())?;
             (zones.version, zones.last_tx) = (last.version, last.tx);
             let in_service =
-                |b: &Pbn| !matches!(ftl.block_state(*b), BlockState::Bad | BlockState::Meta);
+                |b: &Pbn| !matches!(ftl.blocks.state(*b), BlockState::Bad | BlockState::Meta);
             last.available.retain(in_service);
             last.unavailable.retain(in_service);
         }
@@ -217,8 +217,8 @@ impl Zones {
     /// Keeps the blocks that recovery found written from being collected before the next slide.
     pub(super) fn keep(&mut self, ftl: &mut Ftl, blocks: impl Iterator<Item = Pbn>) {
         for block in blocks {
-            if ftl.block_state(block) == BlockState::Full {
-                ftl.pin(block);
+            if ftl.blocks.state(block) == BlockState::Full {
+                ftl.blocks.pin(block);
                 self.copies.push(block);
             }
         }
@@ -239,11 +239,11 @@ impl Zones {
         let place = stream as usize * planes as usize + ftl.geometry().plane_of(block) as usize;
         if self.open[place].block != block {
             self.close(place);
-            ftl.pin(block);
+            ftl.blocks.pin(block);
             self.open[place] = Open { block, since };
         }
         self.open[place].since = self.open[place].since.min(since);
-        if ftl.block_state(block) != BlockState::Open {
+        if ftl.blocks.state(block) != BlockState::Open {
             self.close(place);
         }
     }
@@ -293,13 +293,13 @@ impl Zones {
     /// Whether the zone is short of blocks and a slide would help.
     #[inline]
     pub(super) fn is_short(&self, ftl: &Ftl) -> bool {
-        let left = ftl.zone_left();
-        left < LEAST || (left < self.low && ftl.free_blocks() >= self.low)
+        let left = ftl.blocks.zone_left();
+        left < LEAST || (left < self.low && ftl.blocks.free_blocks() >= self.low)
     }
 
     /// Whether no block is left for the collector's next copies.
     pub(super) fn is_empty(&self, ftl: &Ftl) -> bool {
-        ftl.zone_left() < LEAST
+        ftl.blocks.zone_left() < LEAST
     }
 
     /// Slides the zones. `live` are the blocks with pages of live transactions. Returns when the
@@ -315,7 +315,7 @@ impl Zones {
         for place in 0..self.open.len() {
             // A program in it failed, and it was not written since.
             let block = self.open[place].block;
-            if block != NOWHERE && ftl.block_state(block) != BlockState::Open {
+            if block != NOWHERE && ftl.blocks.state(block) != BlockState::Open {
                 self.close(place);
             }
         }
@@ -339,7 +339,8 @@ impl Zones {
         for at in self.trims.drain(..) {
             ftl.forget_trimmed(at);
         }
-        ftl.zone_add(self.size.saturating_sub(ftl.zone_left()));
+        ftl.blocks
+            .zone_add(self.size.saturating_sub(ftl.blocks.zone_left()));
         let available = ftl.zone_blocks();
         let mut blob = vec![0; zone_blob::SIZE];
         put(&mut blob, zone_blob::VERSION, self.version);
@@ -351,14 +352,14 @@ impl Zones {
         }
         // A restart does not read a block that no root lists.
         let written = ftl.checkpoint(now, blob);
-        self.ready = written.inspect_err(|_| ftl.zone_give_back())?;
-        ftl.zone_from(self.ready);
+        self.ready = written.inspect_err(|_| ftl.blocks.zone_give_back())?;
+        ftl.blocks.zone_from(self.ready);
         self.durable = self.durable.max(self.ready);
         self.copies.clear();
         self.full = unavailable;
         self.older = self.full.len();
         for block in leaving {
-            ftl.unpin(block);
+            ftl.blocks.unpin(block);
         }
         Ok(self.ready)
     }
@@ -381,7 +382,7 @@ impl Zones {
     pub(super) fn check(&self, ftl: &Ftl) -> Result<(), String> {
         let mut seen = FxHashSet::default();
         for block in self.written() {
-            let state = ftl.block_state(block);
+            let state = ftl.blocks.state(block);
             if !matches!(state, BlockState::Open | BlockState::Full) {
                 return Err(format!("block {block} is {state:?} in the zones"));
             }

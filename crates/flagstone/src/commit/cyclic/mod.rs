@@ -229,9 +229,9 @@ impl<L> Tables<L> {
     fn check<R: Rule<Leftover = L>>(&self, ftl: &Ftl) -> Result<(), String> {
         let mut concerned = BTreeSet::new();
         for (&at, leftover) in &self.leftovers {
-            let state = ftl.block_state(ftl.geometry().block_of(at));
-            if ftl.is_live(at) || matches!(state, BlockState::Free | BlockState::Zone) {
-                let live = ftl.is_live(at);
+            let state = ftl.blocks.state(ftl.geometry().block_of(at));
+            if ftl.blocks.is_live(at) || matches!(state, BlockState::Free | BlockState::Zone) {
+                let live = ftl.blocks.is_live(at);
                 return Err(format!(
                     "uncommitted page {at} in a block that is {state:?}, live: {live}"
                 ));

@@ -129,7 +129,7 @@ pub(super) fn recover<R: Rule>(
     let logical_pages = ftl.logical_pages();
     let rule = R::new(options)?;
     let mut found = R::Versions::none(logical_pages);
-    let blocks = ftl.data_blocks();
+    let blocks = ftl.blocks.for_data();
     let done = ftl.scan(mounted.done, &blocks, |at, head: Header, bytes: &[u8]| {
         if head.lpn.0 < logical_pages {
             let seen = Seen {

@@ -55,7 +55,7 @@ impl Device {
             return Ok(false);
         }
         let compacted = self.try_to_compact(now, aim, was_written);
-        self.ftl.stay_large();
+        self.ftl.blocks.end_at(None);
         match compacted {
             Err(FtlError::Full { .. }) => Ok(false),
             other => Ok(other?),

@@ -77,7 +77,8 @@ impl Carriers {
     /// Checks that the tables agree and that every carrier is live.
     pub(super) fn check(&self, ftl: &Ftl) -> Result<(), String> {
         for (carrier, carried) in &self.carriers {
-            if self.of_target.get(&carried.target) != Some(carrier) || !ftl.is_live(*carrier) {
+            if self.of_target.get(&carried.target) != Some(carrier) || !ftl.blocks.is_live(*carrier)
+            {
                 return Err(format!(
                     "page {carrier} carries the flag of page {}, but is not kept",
                     carried.target
@@ -107,8 +108,8 @@ pub(super) fn copy_in_place_of(
     let what = (page.kind, page.lpn, None);
     // Short blocks are for copies of live pages: a carrier goes to an open block.
     let planes = ftl.geometry().planes();
-    let short = ftl.free_blocks() <= planes;
-    let is_open = |plane: &u32| short && ftl.open_on(Stream::Gc, *plane).is_some();
+    let short = ftl.blocks.free_blocks() <= planes;
+    let is_open = |plane: &u32| short && ftl.writer.open_on(Stream::Gc, *plane).is_some();
     let plane = (0..planes).find(is_open);
     ftl.append_with(
         read.done,

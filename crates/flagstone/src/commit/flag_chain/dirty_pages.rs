@@ -107,7 +107,7 @@ impl DirtyPages {
                 ));
             }
             let both = [row.last.ppn(), ftl.slot(lpn).ppn()];
-            if both.into_iter().flatten().any(|at| !ftl.is_live(at)) {
+            if both.into_iter().flatten().any(|at| !ftl.blocks.is_live(at)) {
                 return Err(format!("a version of the dirty page {lpn} is not kept"));
             }
         }

@@ -209,7 +209,7 @@ pub(super) fn follow(
     // A link on flash may name a page beyond the device.
     let is_written = link.at.0 < ftl.geometry().pages()
         && matches!(
-            ftl.block_state(ftl.geometry().block_of(link.at)),
+            ftl.blocks.state(ftl.geometry().block_of(link.at)),
             BlockState::Open | BlockState::Full | BlockState::Victim | BlockState::Stuck
         );
     if !is_written {

@@ -23,7 +23,7 @@ pub(super) struct Scanned {
 pub(super) fn scan(ftl: &mut Ftl, now: Nanos, trusted: bool) -> Result<Scanned, FtlError> {
     let mut pages = Vec::new();
     let mut last_tx = TxId(0);
-    let blocks = ftl.data_blocks();
+    let blocks = ftl.blocks.for_data();
     let done = ftl.scan(now, &blocks, |at, head, tail| {
         let page = Shadow::parse(at, &head, tail);
         last_tx = last_tx.max(page.tail.xid);
@@ -95,10 +95,10 @@ impl Scanned {
         let geometry = *ftl.geometry();
         let mut released = Vec::new();
         let mut start = 0;
-        for block in ftl.data_blocks() {
+        for block in ftl.blocks.for_data() {
             let here = |page: &Shadow| geometry.block_of(page.at) == block;
             let end = start + self.pages[start..].partition_point(here);
-            if ftl.live_in(block) == 0 && (start..end).all(&is_rubbish) {
+            if ftl.blocks.live_in(block) == 0 && (start..end).all(&is_rubbish) {
                 ftl.release(block);
                 released.extend(start..end);
             }

@@ -108,7 +108,7 @@ impl Verdicts for AfcEx {
         if flag == FALSE_AT_FIRST {
             row.state.first = Some(member);
             row.state.begun = done;
-            ftl.pin(ftl.geometry().block_of(member.at));
+            ftl.blocks.pin(ftl.geometry().block_of(member.at));
         }
     }
 
@@ -123,7 +123,7 @@ impl Verdicts for AfcEx {
         };
         let mut done = barrier;
         if let Some(first) = row.state.first {
-            ftl.unpin(ftl.geometry().block_of(first.at));
+            ftl.blocks.unpin(ftl.geometry().block_of(first.at));
         }
         for member in row.members {
             if self.owners.book.flag(member) == FALSE_AT_FIRST {
@@ -142,7 +142,7 @@ impl Verdicts for AfcEx {
         if let Some(row) = self.owners.table.get_mut(&tx) {
             row.state.aborted = true;
             if let Some(first) = row.state.first.take() {
-                ftl.unpin(ftl.geometry().block_of(first.at));
+                ftl.blocks.unpin(ftl.geometry().block_of(first.at));
             }
         }
     }

@@ -117,9 +117,9 @@ impl Book {
     pub(super) fn check(&self, ftl: &Ftl, need_not: impl Fn(&Owned) -> bool) -> Result<(), String> {
         let mut met = 0;
         let mut image = vec![0; self.geometry.page_bytes as usize];
-        let mut blocks = ftl.data_blocks();
+        let mut blocks = ftl.blocks.for_data();
         // Blocks whose first page is blank may hold remains of a cut.
-        blocks.retain(|&block| ftl.block_state(block) != BlockState::Free);
+        blocks.retain(|&block| ftl.blocks.state(block) != BlockState::Free);
         for block in blocks {
             for page in 0..self.geometry.pages_per_block {
                 let at = self.geometry.page(block, page);

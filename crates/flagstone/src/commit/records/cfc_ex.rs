@@ -108,7 +108,7 @@ impl CfcEx {
         let row = self.owners.table.get_mut(&tx).expect("it is in the book");
         let (inside, outside): (Vec<Member>, Vec<Member>) =
             (row.members.iter()).partition(|member| book.block_of(member.at) == victim);
-        let is_live = |member: &&Member| ftl.is_live(member.at);
+        let is_live = |member: &&Member| ftl.blocks.is_live(member.at);
         let is_true = |member: &Member| book.flag(*member) == TRUE;
         // A live page in the victim has a copy with a TRUE flag.
         if outside.iter().any(is_true) || inside.iter().any(|member| is_live(&member)) {
@@ -179,7 +179,7 @@ impl Verdicts for CfcEx {
         };
         // The newest page whose flag may still be read. A flag torn by a cut is left alone (D8).
         let is_open = |member: &&Member| self.owners.book.flag(**member) == FALSE;
-        let is_live = |member: &&Member| ftl.is_live(member.at);
+        let is_live = |member: &&Member| ftl.blocks.is_live(member.at);
         let mut open = row.members.iter().filter(is_open);
         let flagged = open.clone().rfind(is_live).or(open.next_back()).copied();
         let mut done = barrier;
@@ -268,8 +268,9 @@ impl Verdicts for CfcEx {
                     .iter()
                     .map(|&member| self.owners.book.flag(member))
             };
-            let asked =
-                |member: &Member| ftl.is_live(member.at) && self.owners.book.flag(*member) == FALSE;
+            let asked = |member: &Member| {
+                ftl.blocks.is_live(member.at) && self.owners.book.flag(*member) == FALSE
+            };
             let wrong = match row.state {
                 State::Committed => {
                     row.members.iter().any(asked) && !flags().any(|flag| flag == TRUE)

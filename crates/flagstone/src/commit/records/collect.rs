@@ -161,7 +161,7 @@ impl Owner for Records {
         let now = ftl.sync(read.done, self.versions.safe_at(victim))?;
         self.left = now;
         for (at, lpn) in pages {
-            if ftl.is_live(at) && self.is_quiet(lpn) {
+            if ftl.blocks.is_live(at) && self.is_quiet(lpn) {
                 match self.rewrite(ftl, now, lpn, (Stream::Gc, Cause::Gc)) {
                     // An unreadable version: the collector will find it again.
                     Ok(done) => self.left = self.left.max(done.unwrap_or_default()),

@@ -461,7 +461,7 @@ impl RecordDevice {
     pub(super) fn collect(&mut self, now: Nanos, at: crate::units::Ppn) -> Result<(), DeviceError> {
         let block = self.ftl.geometry().block_of(at);
         self.ftl.end_block(block);
-        if self.ftl.block_state(block) == crate::ftl::BlockState::Full {
+        if self.ftl.blocks.state(block) == crate::ftl::BlockState::Full {
             crate::ftl::collect(&mut self.ftl, &mut self.records, now, block)?;
         }
         Ok(())

@@ -18,15 +18,15 @@ impl RecordDevice {
         }
         let (ftl, records) = (&mut self.ftl, &mut self.records);
         for &block in &blocks {
-            ftl.pin(block);
+            ftl.blocks.pin(block);
         }
         let mut copied = now;
         for &page in &pages {
-            if ftl.is_live(page) {
+            if ftl.blocks.is_live(page) {
                 make_room(ftl, records, now)?;
             }
             // A collection for free space may have merged it into another version.
-            if ftl.is_live(page) {
+            if ftl.blocks.is_live(page) {
                 // An unreadable page stays, and so does its block.
                 copied = copied.max(move_page(ftl, records, now, page)?.unwrap_or_default());
             }
@@ -39,13 +39,13 @@ impl RecordDevice {
         let mut erased = now;
         for &block in &flags {
             make_room(ftl, records, now)?;
-            ftl.unpin(block);
-            if ftl.block_state(block) == BlockState::Full {
+            ftl.blocks.unpin(block);
+            if ftl.blocks.state(block) == BlockState::Full {
                 erased = erased.max(collect(ftl, records, now, block)?);
             }
         }
         for &block in blocks.difference(&flags) {
-            ftl.unpin(block);
+            ftl.blocks.unpin(block);
         }
         Ok(ftl.sync(now, erased)?)
     }

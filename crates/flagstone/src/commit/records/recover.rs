@@ -52,7 +52,7 @@ pub(super) fn recover(
     let mut rulings = Rulings::new(tells);
     let mut pages: Vec<Page> = Vec::new();
     let mut with_entries = Vec::new();
-    let (blocks, logical) = (ftl.data_blocks(), ftl.logical_pages());
+    let (blocks, logical) = (ftl.blocks.for_data(), ftl.logical_pages());
     let scanned = ftl.scan(mounted.done, &blocks, |at, head, tail| {
         let tail = Tail::parse(tail);
         if head.lpn.0 < logical {

@@ -249,7 +249,7 @@ impl Versions {
             }
             listed += list.len() as u64 - 1;
             for version in list {
-                if !ftl.is_live(version.at) {
+                if !ftl.blocks.is_live(version.at) {
                     return Err(format!("a version of page {at} is needed and not kept"));
                 }
                 if let Some(held) = version.held.iter().find(|held| is_committed(held.tx)) {
@@ -260,8 +260,8 @@ impl Versions {
         }
         let mapped = (0..ftl.logical_pages()).filter(|&at| ftl.slot(Lpn(at)) != Slot::Empty);
         let wanted = mapped.count() as u64 + listed;
-        if ftl.live_pages() != wanted {
-            let live = ftl.live_pages();
+        if ftl.blocks.live_pages() != wanted {
+            let live = ftl.blocks.live_pages();
             return Err(format!("{live} pages are live, {wanted} are versions"));
         }
         Ok(())

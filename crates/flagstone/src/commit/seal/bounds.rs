@@ -141,7 +141,7 @@ impl Bounds {
     pub(super) fn written(&self, ftl: &mut Ftl, now: Nanos) -> Result<(Vec<Pbn>, Nanos), FtlError> {
         let (mut written, mut done) = (Vec::new(), now);
         for &block in &self.blocks {
-            if matches!(ftl.block_state(block), BlockState::Bad | BlockState::Meta) {
+            if matches!(ftl.blocks.state(block), BlockState::Bad | BlockState::Meta) {
                 continue;
             }
             let (read, is_written) = ftl.look_into(now, block)?;
@@ -161,14 +161,15 @@ impl Bounds {
     /// Whether few announced blocks are left, and enough others are free to justify a root.
     #[inline]
     pub(super) fn is_short(&self, ftl: &Ftl) -> bool {
-        let is_worth_it = ftl.zone_left() < self.low && ftl.free_blocks() >= self.low / 2;
+        let is_worth_it =
+            ftl.blocks.zone_left() < self.low && ftl.blocks.free_blocks() >= self.low / 2;
         is_worth_it || self.is_empty(ftl)
     }
 
     /// Whether the collector may run out of blocks for its next copies while another one is free.
     #[inline]
     pub(super) fn is_empty(&self, ftl: &Ftl) -> bool {
-        ftl.zone_left() < LEAST && ftl.free_blocks() > 0
+        ftl.blocks.zone_left() < LEAST && ftl.blocks.free_blocks() > 0
     }
 
     /// Refuses work after a root could not be written.
@@ -208,11 +209,15 @@ impl Seal {
             // The table must not refer to pages that may still be lost.
             now = ftl.sync(now, self.relied_until)?;
         }
-        let added = ftl.zone_add(bounds.lot.saturating_sub(ftl.zone_left()));
+        let added = ftl
+            .blocks
+            .zone_add(bounds.lot.saturating_sub(ftl.blocks.zone_left()));
         if is_checkpoint {
             (bounds.unto, bounds.durable_at) = (ftl.last_seq(), now);
             bounds.blocks = ftl.zone_blocks();
-            bounds.blocks.extend(ftl.closing().map(|(block, _)| block));
+            bounds
+                .blocks
+                .extend(ftl.writer.closing().map(|(block, _)| block));
             if !self.mistake.is(Mistake::LiveNotRead) {
                 let live = self.live.iter().flat_map(|(_, active)| active.places(ftl));
                 bounds.blocks.extend(live);
@@ -231,7 +236,7 @@ impl Seal {
         } else {
             ftl.keep_in_root(now, blob)?
         };
-        ftl.zone_from(ready);
+        ftl.blocks.zone_from(ready);
         self.bounds.as_mut().expect("it is there").ready = ready;
         self.relied_until = self.relied_until.max(ready);
         Ok(())

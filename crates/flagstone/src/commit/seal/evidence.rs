@@ -196,7 +196,8 @@ impl Evidence {
     /// otherwise one of the transaction that committed first.
     pub(super) fn oldest(&self, ftl: &Ftl) -> Option<Pbn> {
         let blocks = self.by_block.keys().copied();
-        let is_empty = |&block: &Pbn| ftl.is_candidate(block) && ftl.live_in(block) == 0;
+        let is_empty =
+            |&block: &Pbn| ftl.blocks.is_candidate(block) && ftl.blocks.live_in(block) == 0;
         let mut empty: Vec<Pbn> = blocks.filter(is_empty).collect();
         empty.sort_unstable();
         let costs_nothing = |&block: &Pbn| self.lost_with(ftl, block).0.is_empty();
@@ -205,7 +206,7 @@ impl Evidence {
         }
         let collectable = |open: &Undecided| {
             let blocks = open.blocks.iter().copied();
-            blocks.filter(|&block| ftl.is_candidate(block)).min()
+            blocks.filter(|&block| ftl.blocks.is_candidate(block)).min()
         };
         let each = self.open.values();
         let oldest = each.filter_map(|open| Some((open.cv, collectable(open)?)));
@@ -317,7 +318,7 @@ impl Evidence {
                 if there != 1 {
                     return Err(format!("block {block} notes {tx} {there} times"));
                 }
-                let state = ftl.block_state(block);
+                let state = ftl.blocks.state(block);
                 if matches!(state, BlockState::Free | BlockState::Bad | BlockState::Meta) {
                     return Err(format!("{tx} has evidence in block {block}, {state:?}"));
                 }
@@ -339,5 +340,5 @@ impl Evidence {
 /// Whether a transaction has pages that may be read in undecided blocks other than `victim`.
 fn has_live_pages(ftl: &Ftl, open: &Undecided, victim: Pbn) -> bool {
     let mut others = open.blocks.iter().filter(|&&block| block != victim);
-    others.any(|&block| ftl.live_in(block) > 0)
+    others.any(|&block| ftl.blocks.live_in(block) > 0)
 }

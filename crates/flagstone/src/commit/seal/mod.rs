@@ -116,7 +116,6 @@ pub(super) const INFO: Info = Info {
     section: "docs/seal.md",
     isolation: Isolation::Serializable,
     rewrites: true,
-    in_steps: true,
     modes: &[
         Mode::new("late", &[]),
         Mode::new("early", &[("linger", "0")]),
@@ -131,6 +130,8 @@ pub(super) const INFO: Info = Info {
         rests: true,
         horizons: true,
         word_flag: Some(tail::COUNT.end - 1),
+        // A copy counts, or is evidence, in addition to its original: the erase may come later.
+        in_steps: true,
         ..Format::NONE
     },
     ..Info::new(
@@ -242,7 +243,7 @@ impl Protocol for Seal {
         if let Some(way) = self.settle_for(ftl, now, round)? {
             return Ok(Some(way));
         }
-        if round == 0 && ftl.is_short() && ftl.closing().len() > 0 {
+        if round == 0 && ftl.is_short() && ftl.writer.closing().len() > 0 {
             self.seal_down_to(ftl, now, 0)?;
             return Ok(Some(Way::Room));
         }
@@ -587,16 +588,10 @@ impl Owner for Seal {
         self.seal_down_to(ftl, now, 0)
     }
 
-    /// A copy counts, or is evidence, in addition to its original: the erase may come at any later
-    /// time.
-    fn allows_steps(&self) -> bool {
-        true
-    }
-
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, _: Nanos) {
         debug_assert!(
             self.mistake != Mistaken::NONE
-                || ftl.block_state(victim) == BlockState::Bad
+                || ftl.blocks.state(victim) == BlockState::Bad
                 || self.evidence.lost_with(ftl, victim).0.is_empty(),
             "evidence goes with block {victim}, and no root lists it"
         );

@@ -85,7 +85,7 @@ pub(super) fn read(
     let (geometry, logical_pages) = (*ftl.geometry(), ftl.logical_pages());
     let (blocks, looked) = match &bounds {
         Some(bounds) => bounds.written(ftl, mounted.done)?,
-        None => (ftl.data_blocks(), mounted.done),
+        None => (ftl.blocks.for_data(), mounted.done),
     };
     let unto = if mistake.is(Mistake::TableIgnored) {
         0
@@ -372,7 +372,8 @@ impl Places {
             let place = self.of_tx(run.tx).filter(|&place| place > self.unto);
             let mut versions = columns.of_run(&run);
             if let Some(cv) = place
-                && versions.any(|version| version.slot.ppn().is_some_and(|at| ftl.is_live(at)))
+                && versions
+                    .any(|version| version.slot.ppn().is_some_and(|at| ftl.blocks.is_live(at)))
             {
                 let found = || Undecided {
                     cv,

@@ -217,11 +217,11 @@ mod tests {
                 };
                 for block in (0..ftl.geometry().blocks()).map(Pbn) {
                     let is = resumed.device().ftl();
-                    assert_eq!(is.live_in(block), ftl.live_in(block));
+                    assert_eq!(is.blocks.live_in(block), ftl.blocks.live_in(block));
                     // An erase or program that the cut took back makes a difference only where no
                     // page is live.
-                    let is_same = is.block_state(block) == ftl.block_state(block);
-                    assert!(is_same || ftl.live_in(block) == 0, "block {block}");
+                    let is_same = is.blocks.state(block) == ftl.blocks.state(block);
+                    assert!(is_same || ftl.blocks.live_in(block) == 0, "block {block}");
                 }
                 history.small = resumed;
                 assert!(history.is_right(), "seed {seed}");

@@ -39,11 +39,11 @@ impl Seal {
     /// Seals the blocks that need not wait any more, and the oldest ones if too many wait.
     #[inline]
     pub(super) fn seal_due(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
-        let closing = ftl.closing().len();
+        let closing = ftl.writer.closing().len();
         if closing > 0 && (now >= self.look_at || closing != self.looked_at) {
             self.seal_ready(ftl, now)?;
             self.seal_early(ftl, now)?;
-            self.looked_at = ftl.closing().len();
+            self.looked_at = ftl.writer.closing().len();
         }
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Seal {
         let mut ready = Vec::new();
         self.look_at = Nanos(u64::MAX);
         let in_order = ftl.flash().never_fails();
-        for (block, done) in ftl.closing() {
+        for (block, done) in ftl.writer.closing() {
             let waiting = self.waiting.get(&block).copied().unwrap_or_default();
             // Until its last page is done the plane has no time for the summary.
             match waiting.live {
@@ -82,11 +82,15 @@ impl Seal {
         if ftl.flash().never_fails() {
             return self.seal_down_to(ftl, now, self.linger);
         }
-        if ftl.closing().len() <= self.linger {
+        if ftl.writer.closing().len() <= self.linger {
             return Ok(());
         }
         let is_live = |block: &Pbn| self.waiting.get(block).is_some_and(|it| it.live > 0);
-        let mut live: Vec<_> = ftl.closing().filter(|(block, _)| is_live(block)).collect();
+        let mut live: Vec<_> = ftl
+            .writer
+            .closing()
+            .filter(|(block, _)| is_live(block))
+            .collect();
         live.truncate(live.len().saturating_sub(self.linger));
         live.into_iter()
             .try_for_each(|closing| self.seal(ftl, now, closing))
@@ -99,8 +103,8 @@ impl Seal {
         now: Nanos,
         count: usize,
     ) -> Result<(), FtlError> {
-        let too_many = ftl.closing().len().saturating_sub(count);
-        let oldest: Vec<_> = ftl.closing().take(too_many).collect();
+        let too_many = ftl.writer.closing().len().saturating_sub(count);
+        let oldest: Vec<_> = ftl.writer.closing().take(too_many).collect();
         oldest
             .into_iter()
             .try_for_each(|closing| self.seal(ftl, now, closing))

@@ -42,7 +42,7 @@ impl Seal {
             if self.mistake.is(Mistake::LeftUnsealed) {
                 break;
             }
-            match ftl.block_state(block) {
+            match ftl.blocks.state(block) {
                 // The block looks blank, but its first page is followed by others.
                 BlockState::Free | BlockState::Zone => {
                     ftl.erase_some(now, &mut |other| other == block)?;
@@ -58,7 +58,7 @@ impl Seal {
                     self.seal(ftl, now.max(read), (block, read))?;
                 }
                 _ => {
-                    let can_be = ftl.is_candidate(block) && ftl.can_copy_block();
+                    let can_be = ftl.blocks.is_candidate(block) && ftl.can_copy_block();
                     return Ok(can_be.then_some(Way::Collect(block)));
                 }
             }

@@ -39,7 +39,7 @@ pub(super) fn tables(seal: &Seal, ftl: &Ftl) -> Vec<Table> {
             witness,
         ]
     });
-    let closing = ftl.closing().map(|(block, _)| {
+    let closing = ftl.writer.closing().map(|(block, _)| {
         let waiting = seal.waiting.get(&block).copied().unwrap_or_default();
         vec![format!("b{block}"), waiting.live.to_string()]
     });

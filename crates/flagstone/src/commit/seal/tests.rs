@@ -151,8 +151,8 @@ fn a_block_of_overwritten_versions_speaks_for_its_transaction() {
             small.check();
         }
         let now = small.now;
-        for block in small.device().ftl().data_blocks() {
-            if small.device().ftl().block_state(block) == BlockState::Full {
+        for block in small.device().ftl().blocks.for_data() {
+            if small.device().ftl().blocks.state(block) == BlockState::Full {
                 small
                     .device()
                     .collect(now, block)
@@ -190,7 +190,7 @@ fn blocks_wait_for_their_transactions_and_then_say_everything() {
     let mut small = seal(2, None);
     let tx = small.open(1, &[0, 1]);
     small.fill(9);
-    let closing = small.device().ftl().closing().len();
+    let closing = small.device().ftl().writer.closing().len();
     assert!(closing > 0, "a full block waits for {tx}");
     small.commit(tx);
     small.fill(20);
@@ -211,7 +211,7 @@ fn counted_page_is_erased(mistake: Option<Mistake>) -> (u8, u64) {
     small.commit(tx);
     let block = {
         let first = small.block_of(0);
-        assert_eq!(small.device().ftl().block_state(first), BlockState::Full);
+        assert_eq!(small.device().ftl().blocks.state(first), BlockState::Full);
         assert_ne!(first, small.block_of(2));
         first
     };
@@ -279,7 +279,7 @@ fn what_a_root_lists_is_not_listed_again_for_a_summary_that_says_the_same() {
         stats.count(Operation::Program, Cause::Mapping) - stats.summaries
     };
     let collect = |small: &mut Small, block| {
-        assert_eq!(small.device().ftl().block_state(block), BlockState::Full);
+        assert_eq!(small.device().ftl().blocks.state(block), BlockState::Full);
         let before = roots(small);
         small.collect(block);
         roots(small) - before
@@ -301,7 +301,7 @@ fn a_copy_of_a_committed_page_needs_its_transaction_no_more() {
     small.fill(20);
     for at in 0..3 {
         let block = small.block_of(at);
-        if small.device().ftl().block_state(block) == BlockState::Full {
+        if small.device().ftl().blocks.state(block) == BlockState::Full {
             small.collect(block);
         }
     }
@@ -319,11 +319,11 @@ fn pages_of_a_live_transaction_can_be_collected() {
             small.fill(9);
             let now = small.now;
             let device = small.device();
-            let blocks: Vec<Pbn> = device.ftl().data_blocks();
+            let blocks: Vec<Pbn> = device.ftl().blocks.for_data();
             let mut collected = 0;
             for block in blocks {
                 let ftl = device.ftl();
-                if ftl.block_state(block) == BlockState::Full && ftl.live_in(block) > 0 {
+                if ftl.blocks.state(block) == BlockState::Full && ftl.blocks.live_in(block) > 0 {
                     device.collect(now, block).expect("it can be collected");
                     collected += 1;
                 }

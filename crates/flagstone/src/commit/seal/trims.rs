@@ -148,7 +148,7 @@ impl Trims {
 
     /// Checks that every list is live on flash, and that nothing is mapped to it yet.
     pub(super) fn check(&self, ftl: &Ftl, tx: TxId) -> Result<(), String> {
-        let lost = self.lists.iter().find(|list| !ftl.is_live(list.at));
+        let lost = self.lists.iter().find(|list| !ftl.blocks.is_live(list.at));
         if let Some(list) = lost {
             return Err(format!("list {} of {tx} is not live", list.at));
         }

@@ -207,7 +207,7 @@ impl ShadowLog {
         let mut found: Vec<(Lpn, Slot)> = Vec::new();
         let mut told: Vec<(TxId, Lpn, Ppn, bool)> = Vec::new();
         let mut links = as_published.then(|| printed::Links::new(&geometry));
-        let blocks = ftl.data_blocks();
+        let blocks = ftl.blocks.for_data();
         let mut done = ftl.scan(mounted.done, &blocks, |at, head: Header, bytes: &[u8]| {
             let (tx, link) = parse_tail(bytes);
             this.last_tx = this.last_tx.max(tx);
@@ -418,7 +418,7 @@ impl ShadowLog {
             if !self.live.contains_key(&row.tx) {
                 return Err(format!("page {lpn} has a row of {}, which ended", row.tx));
             }
-            if !ftl.is_live(row.at) {
+            if !ftl.blocks.is_live(row.at) {
                 return Err(format!(
                     "{}'s version of page {lpn} can be reclaimed",
                     row.tx
@@ -432,10 +432,10 @@ impl ShadowLog {
             .filter(|&lpn| ftl.slot(Lpn(lpn)) != Slot::Empty)
             .count();
         let kept = mapped + self.x_map.len();
-        if kept as u64 != ftl.live_pages() {
+        if kept as u64 != ftl.blocks.live_pages() {
             return Err(format!(
                 "{} pages are live, {kept} are mapped",
-                ftl.live_pages()
+                ftl.blocks.live_pages()
             ));
         }
         Ok(())
@@ -479,7 +479,7 @@ impl ShadowLog {
         let mut candidates = self.aborted.blocks().into_iter();
         while blob.len() > limit {
             let block = candidates.next().ok_or(FtlError::MetaFull)?;
-            if ftl.block_state(block) == BlockState::Full {
+            if ftl.blocks.state(block) == BlockState::Full {
                 collect(ftl, self, now, block)?;
                 blob = self.watermark().emit();
             }
@@ -526,7 +526,7 @@ impl Owner for ShadowLog {
 
     /// A log block that cannot be copied becomes obsolete if the log starts anew.
     fn let_go(&mut self, ftl: &mut Ftl, now: Nanos, block: Pbn) -> Result<(), FtlError> {
-        if ftl.block_state(block) != BlockState::Meta {
+        if ftl.blocks.state(block) != BlockState::Meta {
             return Ok(());
         }
         match self.compact(ftl, now) {

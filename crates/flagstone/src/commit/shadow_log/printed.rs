@@ -151,8 +151,8 @@ fn pass(this: &mut ShadowLog, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<
     // The third loop: reads every spare area.
     let mut links = Links::new(&geometry);
     let empty = |state| matches!(state, BlockState::Free | BlockState::Zone);
-    let mut blocks = ftl.data_blocks();
-    blocks.retain(|&block| !empty(ftl.block_state(block)));
+    let mut blocks = ftl.blocks.for_data();
+    blocks.retain(|&block| !empty(ftl.blocks.state(block)));
     for &block in &blocks {
         let read = ftl.block_records(now, block, Cause::Gc, |at, _, bytes| {
             let (tx, link) = parse_tail(bytes);
@@ -164,7 +164,7 @@ fn pass(this: &mut ShadowLog, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<
     this.printed.as_mut().expect("as above").bitmap_bytes = links.bytes();
     // The last loop: collects blocks with an invalid page, without these pages.
     blocks.retain(|&block| {
-        let collectable = block == victim || ftl.block_state(block) == BlockState::Full;
+        let collectable = block == victim || ftl.blocks.state(block) == BlockState::Full;
         collectable && links.has_invalid(&geometry, block)
     });
     drop_invalid(this, ftl, &links, &blocks);

@@ -300,7 +300,7 @@ fn fields_say_all_the_bytes_of_spare_areas_logs_and_roots() {
         let bad = named(&lines, "BAD");
         assert!(!bad.is_empty(), "{kind}");
         for block in bad {
-            let state = small.device().ftl().block_state(Pbn(block as u32));
+            let state = small.device().ftl().blocks.state(Pbn(block as u32));
             assert_eq!(state, BlockState::Bad, "{kind}");
         }
         assert_eq!(named(&lines, "PARTS"), [1], "{kind}");

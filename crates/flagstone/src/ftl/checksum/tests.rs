@@ -158,7 +158,7 @@ fn pages_of_every_sort_are_found_again_by_a_restart() {
         assert_eq!(mounted.logs.len(), 1);
         assert_eq!(mounted.logs[0].data, b"a log page");
         let mut found = Vec::new();
-        let blocks = ftl.data_blocks();
+        let blocks = ftl.blocks.for_data();
         let scanned = ftl.scan(mounted.done, &blocks, |at, head, tail| {
             assert_eq!(tail, [1, 2, 3, 4, 5, 0xff]);
             found.push((head.lpn, at));

@@ -55,7 +55,7 @@ pub(in crate::ftl) struct Found {
 /// format.horizons = true;
 /// let flash = Box::new(Chip::default());
 /// let (mut ftl, mounted) = Ftl::mount(flash, Config::default(), format, Nanos::ZERO)?;
-/// let blocks = ftl.data_blocks();
+/// let blocks = ftl.blocks().for_data();
 /// ftl.scan(mounted.done, &blocks, |_, _, _| {})?;
 /// ftl.doubt_horizon(&Scanned {
 ///     ended: None,
@@ -246,7 +246,7 @@ impl Ftl {
     }
 
     fn damage_of_trims(&self, at: Ppn) -> Damage {
-        let (block, page) = self.addresses.split(at);
+        let (block, page) = self.blocks.addresses.split(at);
         Damage {
             block: Some(block),
             page: Some(page),
@@ -266,7 +266,7 @@ impl Ftl {
         Err(FtlError::Damaged(format!(
             "it holds logical page {beyond}, and knows {} pages: what said that it had become \
              larger is lost",
-            self.logical_pages
+            self.map.pages()
         )))
     }
 
@@ -334,7 +334,7 @@ impl Ftl {
             .filter(|(of, ..)| (number + 1..=highest).contains(of));
         let newest = later.max_by_key(|(of, ..)| of);
         newest.is_some_and(|&(_, erase, at)| {
-            let other = self.addresses.block_of(at);
+            let other = self.blocks.addresses.block_of(at);
             // Erases in another start have other numbers.
             let is_of_start = !self.flash.was_erased_after(block, other, erase);
             is_of_start && erase != self.flash.last_erase_before(block)
@@ -388,10 +388,10 @@ impl Ftl {
             .filter(|_| self.flash.never_fails())
         {
             for head in statement.heads.into_iter().filter(|&head| head != NONE) {
-                let block = self.addresses.block_of(Ppn(head - 1));
+                let block = self.blocks.addresses.block_of(Ppn(head - 1));
                 let is_beyond = head > self.geometry.pages();
                 if is_beyond
-                    || self.block_state(block) == BlockState::Free
+                    || self.blocks.state(block) == BlockState::Free
                         && (scanned.reads)(block)
                         && !self.was_erased_after(block, statement)
                 {
@@ -433,7 +433,7 @@ impl Ftl {
     /// Whether a block that was open at a statement may have been erased since. Assumed if the
     /// flash does not number its erases.
     fn was_erased_after(&self, block: Pbn, statement: &Statement) -> bool {
-        let of_statement = self.addresses.block_of(statement.at);
+        let of_statement = self.blocks.addresses.block_of(statement.at);
         self.flash
             .was_erased_after(block, of_statement, statement.erase)
     }

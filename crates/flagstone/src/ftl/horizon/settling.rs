@@ -27,7 +27,7 @@ impl Found {
 impl Ftl {
     /// The statement of the summary programmed at a page, with the next number.
     pub(super) fn says_while_settling(&self, at: Ppn) -> [u8; statement::SIZE] {
-        let block = self.addresses.block_of(at);
+        let block = self.blocks.addresses.block_of(at);
         let horizon = &self.horizon;
         let newest = horizon.newest[self.geometry.plane_of(block) as usize];
         let newest = newest.unwrap_or(Statement {
@@ -40,8 +40,9 @@ impl Ftl {
             at,
         });
         let ends = |found: &Found| found.end(self.geometry.page(found.block, 0));
-        let is_in =
-            |head: u32, block: Pbn| head != NONE && self.addresses.block_of(Ppn(head - 1)) == block;
+        let is_in = |head: u32, block: Pbn| {
+            head != NONE && self.blocks.addresses.block_of(Ppn(head - 1)) == block
+        };
         // If this summary lands, its own block has one. Earlier ones may not land.
         let settled = horizon.settled.iter();
         let waiting = horizon.found.iter().map(|found| (false, found));

@@ -5,7 +5,7 @@
 //! nothing but its own number. Summaries do not repeat words.
 
 use super::{IS_COPY, UNSAID, statement};
-use crate::ftl::write::{Place, Version};
+use crate::ftl::write::Target;
 use crate::ftl::{Cause, Ftl, FtlError, PageKind, Stream, Written};
 use crate::layout::{get, put};
 use crate::units::{Lpn, Nanos};
@@ -71,12 +71,14 @@ impl Ftl {
         data: &[u8],
         cause: Cause,
     ) -> Result<Written, FtlError> {
-        let word = Some(word);
-        let version = Version {
-            word,
-            ..Version::of(page)
+        let (stream, plane) = to;
+        let to = Target {
+            stream,
+            plane,
+            inside: false,
+            word: Some(word),
         };
-        self.program_version(now, Place::of(to), version, data, cause, |_, bytes| {
+        self.append_to(now, to, page, data, cause, |_, bytes| {
             bytes.copy_from_slice(tail)
         })
     }

@@ -161,7 +161,7 @@ fn pages_from_before_a_restart_do_not_stay_in_free_blocks() {
         }
         drop(ftl);
         let (mut ftl, _) = mount(&cells, scrub, Nanos::ZERO).expect("it starts");
-        let blocks = ftl.data_blocks();
+        let blocks = ftl.blocks.for_data();
         ftl.scan(Nanos::ZERO, &blocks, |_, _, _| {}).unwrap();
         blocks.iter().for_each(|&block| ftl.release(block));
         ftl.finish_mount();
@@ -219,7 +219,7 @@ struct Holder(Option<Pbn>);
 impl Owner for Holder {
     fn let_go(&mut self, ftl: &mut Ftl, _: Nanos, block: Pbn) -> Result<(), FtlError> {
         if self.0.take() == Some(block) {
-            ftl.unpin(block);
+            ftl.blocks.unpin(block);
         }
         Ok(())
     }
@@ -232,9 +232,9 @@ fn a_block_that_is_held_back_is_asked_for_and_one_that_is_written_is_closed() {
     let pages: Vec<Ppn> = (0..15).map(|lpn| append(&mut ftl, lpn)).collect();
     let full = pages.iter().map(|&at| ftl.geometry.block_of(at));
     let full: Vec<Pbn> = full
-        .filter(|&block| ftl.block_state(block) == BlockState::Full)
+        .filter(|&block| ftl.blocks.state(block) == BlockState::Full)
         .collect();
-    ftl.pin(full[0]);
+    ftl.blocks.pin(full[0]);
     let mut holder = Holder(Some(full[0]));
     pass(&mut ftl, &mut holder, 100);
     assert_eq!(holder.0, None);
@@ -244,7 +244,7 @@ fn a_block_that_is_held_back_is_asked_for_and_one_that_is_written_is_closed() {
     let mut ftl = blank(&aging(), Some(SCRUB));
     let pages: Vec<Ppn> = (0..15).map(|lpn| append(&mut ftl, lpn)).collect();
     let held = ftl.geometry.block_of(pages[0]);
-    ftl.pin(held);
+    ftl.blocks.pin(held);
     pass(&mut ftl, &mut Nobody, 100);
     for (lpn, at) in pages.iter().enumerate() {
         let is_held = ftl.geometry.block_of(*at) == held;

@@ -70,7 +70,7 @@ impl Obsolete {
     pub(super) fn check(&self, ftl: &Ftl, straddles: impl Fn(Lpn) -> bool) -> Result<(), String> {
         let kept = self.kept.iter().flatten();
         for &(page, at) in kept {
-            if !ftl.is_live(at) || !straddles(page) {
+            if !ftl.blocks.is_live(at) || !straddles(page) {
                 return Err(format!("obsolete page {at} of {page} is kept for nothing"));
             }
         }

@@ -319,7 +319,7 @@ impl Rule for Bpcc {
         }
         for (&version, straddler) in &self.straddlers {
             let is_last = tables.committed.of(version.page) == version.number;
-            let is_kept = straddler.kept_at.is_some_and(|at| ftl.is_live(at));
+            let is_kept = straddler.kept_at.is_some_and(|at| ftl.blocks.is_live(at));
             if is_last == is_kept {
                 return Err(format!("invariant 2: {version:?} is kept: {is_kept}"));
             }

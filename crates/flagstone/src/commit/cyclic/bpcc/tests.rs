@@ -184,7 +184,7 @@ fn d1_a_number_that_was_named_is_not_given_again_after_a_restart() {
 
 #[test]
 fn a_superseded_version_stays_while_it_straddles_something_on_flash() {
-    let live = |bench: &mut Small| bench.device().ftl().live_pages();
+    let live = |bench: &mut Small| bench.device().ftl().blocks.live_pages();
     let mut bench = bench(Kind::Bpcc, false);
     bench.set(1, &[0, 1]);
     bench.roll_back(2, &[0, 1]); // 0.2, which names 1.2
@@ -209,7 +209,7 @@ fn a_superseded_version_stays_while_it_straddles_something_on_flash() {
 /// With one set per page, later versions stay until the last of the page's sets is empty.
 #[test]
 fn with_a_set_for_each_page_all_of_its_later_versions_stay() {
-    let live = |bench: &mut Small| bench.device().ftl().live_pages();
+    let live = |bench: &mut Small| bench.device().ftl().blocks.live_pages();
     let naive = Options::default().with("keeps_obsolete", "all");
     let mut bench = bench_with(Kind::Bpcc, naive);
     bench.set(1, &[0, 1]);

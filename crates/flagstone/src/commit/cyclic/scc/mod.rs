@@ -119,10 +119,10 @@ impl Rule for Scc {
         };
         let block = ftl.geometry().block_of(at);
         ftl.end_block(block); // D3
-        if ftl.block_state(block) != BlockState::Full {
+        if ftl.blocks.state(block) != BlockState::Full {
             let first = ftl.geometry().page(block, 0);
             let tables = (first.0..first.0 + ftl.geometry().pages_per_block).map(Ppn);
-            let lost = tables.into_iter().find(|&at| ftl.is_live(at));
+            let lost = tables.into_iter().find(|&at| ftl.blocks.is_live(at));
             return Err(FtlError::Unreadable {
                 at: lost.unwrap_or(at), // D5
             });

@@ -55,7 +55,7 @@ fn a_reader_without_a_snapshot_sees_what_others_do() {
     let device = small.device();
     let gone = then.iter().filter(|slot| {
         let page = slot.ppn().expect("it was written");
-        !device.ftl().is_live(page)
+        !device.ftl().blocks.is_live(page)
     });
     assert!(gone.count() > 100, "what no snapshot retains is collected");
 }

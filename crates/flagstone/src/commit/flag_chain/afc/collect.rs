@@ -53,7 +53,7 @@ impl Owner for Afc {
             .aborted_in(victim)
             .map(|xid| self.without_flag(xid, victim).len())
             .sum();
-        let written = ftl.live_in(victim) as usize + flags;
+        let written = ftl.blocks.live_in(victim) as usize + flags;
         flags == 0 || written < ftl.data_pages_per_block() as usize
     }
 

@@ -274,7 +274,7 @@ impl Protocol for Afc {
                 let is_false = open.chain.units.is_empty();
                 open.chain.units.push(Unit { page, is_false });
                 if !as_published {
-                    ftl.pin(self.tables.geometry.block_of(to.at)); // D3
+                    ftl.blocks.pin(self.tables.geometry.block_of(to.at)); // D3
                 }
             }
         }
@@ -399,7 +399,8 @@ impl Afc {
         };
         if !self.tables.as_published {
             for unit in &open.chain.units {
-                ftl.unpin(self.tables.geometry.block_of(unit.page.at)); // D3
+                ftl.blocks
+                    .unpin(self.tables.geometry.block_of(unit.page.at)); // D3
             }
         }
         open

@@ -42,7 +42,7 @@ pub(in crate::commit) fn recover(
     for page in kept {
         let target = replaces[page].expect("only these are kept");
         let (at, target) = (found.pages[page].at, found.pages[target].at);
-        let current = ftl.is_live(at);
+        let current = ftl.blocks.is_live(at);
         if !current {
             ftl.revive(at);
         }

@@ -64,7 +64,7 @@ impl Owner for Cfc {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let (pages, now) = self.tables.of_victim(ftl, now, victim)?;
         let copies = &mut self.collector.copies;
-        copies.retain(|&block, _| ftl.block_state(block) == BlockState::Open);
+        copies.retain(|&block, _| ftl.blocks.state(block) == BlockState::Open);
         let mut work = Work {
             block: victim,
             links: self.outward(&pages, victim),
@@ -80,7 +80,7 @@ impl Owner for Cfc {
         let kept: Vec<(TxId, Ppn)> = work
             .pages
             .iter()
-            .filter(|page| ftl.is_live(page.at))
+            .filter(|page| ftl.blocks.is_live(page.at))
             .map(|page| (page.tail.xid, page.at))
             .collect();
         let hopeless = |out: &Outward| {
@@ -206,7 +206,7 @@ impl Cfc {
     /// Closes the blocks that receive copies and contain copies of the transaction.
     pub(super) fn seal_copies_of(&mut self, ftl: &mut Ftl, xid: TxId) {
         for plane in 0..self.tables.geometry.planes() {
-            if let Some(block) = ftl.open_on(Stream::Gc, plane)
+            if let Some(block) = ftl.writer.open_on(Stream::Gc, plane)
                 && let Some(xids) = self.collector.copies.get(&block)
                 && xids.contains(&xid)
             {

@@ -298,7 +298,7 @@ impl Protocol for Cfc {
                 State::Aborted(_) if row.pages == 0 => {
                     return Err(format!("{tx} is aborted and has no page"));
                 }
-                State::Aborted(Some(mixed)) if !ftl.is_live(mixed.keeper) => {
+                State::Aborted(Some(mixed)) if !ftl.blocks.is_live(mixed.keeper) => {
                     return Err(format!("{tx} has TRUE pages and no FALSE one is kept"));
                 }
                 State::Aborted(_) => {}
@@ -440,11 +440,11 @@ impl Open {
     fn plane(&self, ftl: &Ftl, wanted: bool) -> Option<u32> {
         let geometry = ftl.geometry();
         let head = self.heads.last().map(|head| geometry.block_of(head.at));
-        let (first, planes) = (ftl.plane_in_turn(Stream::Host), geometry.planes());
+        let (first, planes) = (ftl.writer.plane_in_turn(Stream::Host), geometry.planes());
         (0..planes)
             .map(|step| (first + step) % planes)
             .find(|&plane| {
-                let block = ftl.open_on(Stream::Host, plane);
+                let block = ftl.writer.open_on(Stream::Host, plane);
                 block.is_none_or(|block| self.cluster(block).is_none() || head == Some(block))
             })
             .filter(|&plane| wanted && plane != first)

@@ -163,7 +163,7 @@ fn links_that_others_have(
         }
         let better = |a: usize, b: usize| {
             let (a, b) = (&found.pages[a], &found.pages[b]);
-            match (ftl.is_live(a.at), ftl.is_live(b.at)) {
+            match (ftl.blocks.is_live(a.at), ftl.blocks.is_live(b.at)) {
                 (true, false) => true,
                 (false, true) => false,
                 _ => is_before(a.seq, b.seq),

@@ -53,7 +53,7 @@ fn losses(mistake: Option<Mistake>) -> (usize, usize) {
         let (mut bench, flagged) = one_dead_page(mistake, others, None);
         let issued = bench.flash.look(PowerCut::issued);
         let is_there = |bench: &mut Bench| {
-            let state = bench.device().ftl().block_state(flagged);
+            let state = bench.device().ftl().blocks.state(flagged);
             state == BlockState::Full
         };
         let before = is_there(&mut bench);

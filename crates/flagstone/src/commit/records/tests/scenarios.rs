@@ -128,7 +128,7 @@ fn records_that_were_never_pending_keep_their_version_wherever_it_is_moved() {
             .expect("it was written");
         let tx = bench.begin();
         bench.write(0, 2, &[1, 1, 1, 1, 6], &[(tx, &[4])]);
-        bench.churn_until(|device| !device.ftl().is_live(first));
+        bench.churn_until(|device| !device.ftl().blocks.is_live(first));
         bench.abort(tx);
         assert_eq!(bench.values(0, 5), [1, 1, 1, 1, 5]);
         bench.again(&[]);

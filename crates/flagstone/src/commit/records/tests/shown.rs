@@ -171,7 +171,7 @@ fn a_root_says_which_blocks_are_out_of_service() {
         let bad = named(&lines, "BAD");
         assert!(!bad.is_empty(), "{kind}");
         for block in bad {
-            let state = bench.device().ftl().block_state(Pbn(block as u32));
+            let state = bench.device().ftl().blocks.state(Pbn(block as u32));
             assert_eq!(state, BlockState::Bad, "{kind}");
         }
     }

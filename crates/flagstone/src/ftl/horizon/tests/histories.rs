@@ -356,7 +356,15 @@ impl Flash {
         } else {
             block as u32 * STRIDE + page + 1
         };
-        self.note(block, next, Programmed::Page { stream, word: None });
+        self.note(
+            block,
+            next,
+            Programmed::Page {
+                stream,
+                word: None,
+                inside: false,
+            },
+        );
         self.open[head] = Some((block, page + 1, last)).filter(|_| !is_full);
         if is_full {
             self.horizon.ends(Pbn(block as u32), last, self.seq);
