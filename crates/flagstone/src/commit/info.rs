@@ -11,6 +11,22 @@ use crate::settings::{BadSetting, Setting, configurable};
 /// Value of [`Format::logs`] for protocols with one log per log head, in lanes.
 pub const LOG_PER_HEAD: u8 = u8::MAX;
 
+/// A form printed in a paper that loses data. [`Options::as_published`] selects it.
+///
+/// ```
+/// use flagstone::commit::Kind;
+///
+/// let printed = Kind::Scc.info().published.expect("it loses data");
+/// assert!(printed.loses.starts_with("An aborted transaction comes back"));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Published {
+    /// The departures that it leaves out, by their numbers in the header of the protocol's file.
+    pub without: &'static str,
+    /// What is lost without them.
+    pub loses: &'static str,
+}
+
 /// The description of a protocol.
 ///
 /// ```
@@ -49,8 +65,8 @@ pub struct Info {
     pub atomic: bool,
     /// Whether its device can collect ahead of need, a few pages at a time.
     pub in_steps: bool,
-    /// Whether the form printed in the paper loses data, so that a repaired form exists.
-    pub as_published: bool,
+    /// The form printed in the paper, if it loses data. The default is then a repaired form.
+    pub published: Option<Published>,
     /// Modes for campaigns, the default first.
     pub modes: &'static [Mode],
     /// Its settings.
@@ -85,7 +101,7 @@ impl Info {
             rewrites: false,
             atomic: true,
             in_steps: false,
-            as_published: false,
+            published: None,
             modes: &[],
             settings: &[],
             format: Format::NONE,
