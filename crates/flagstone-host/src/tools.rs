@@ -1,5 +1,5 @@
-//! What machines share: frames, locks, live transactions, the clock and counters; how pages come into
-//! the pool and leave it. Also [`Verbs`], the trait of machines.
+//! What machines share: frames, locks, live transactions, the clock and counters; how pages come
+//! into the pool and leave it. Also [`Verbs`], the trait of machines.
 
 use super::config::Mistake;
 use super::frame::Frame;

@@ -112,14 +112,12 @@ pub(super) struct FlagEx {
     safe_at: Nanos,
     /// Maximum distance in bytes of a page's LSN ahead of the durable log.
     ahead: u64,
-    /// Maximum number of transactions with pending records in one page.
-    max_c: u8,
     /// The last read page.
     read: MergedPage,
 }
 
 impl FlagEx {
-    fn new(device: RecordDevice, log: Log, buffer: usize, max_c: u8) -> FlagEx {
+    fn new(device: RecordDevice, log: Log, buffer: usize) -> FlagEx {
         FlagEx {
             device: Box::new(device),
             ahead: buffer as u64 + log.payload(),
@@ -128,7 +126,6 @@ impl FlagEx {
             orphans: BTreeMap::new(),
             not_before: FxHashMap::default(),
             safe_at: Nanos::ZERO,
-            max_c,
             read: MergedPage::default(),
         }
     }
@@ -228,9 +225,7 @@ impl FlagEx {
     /// Ends a transaction whose commit is durable at `done`: its records on flash are committed,
     /// the others are fresh.
     fn committed(&mut self, tools: &mut Tools, tx: TxId, done: Nanos) {
-        let Some(known) = self.txs.remove(&tx) else {
-            return;
-        };
+        let known = self.txs.remove(&tx).unwrap_or_default();
         let only_newest = tools.has(Mistake::NewestCommit);
         for page in known.pages {
             // An earlier commit in this page may be durable later: flags and logs differ in order.
@@ -337,8 +332,9 @@ impl Verbs for FlagEx {
         bytes: Option<&[u8]>,
     ) -> Result<Step<()>, HostError> {
         // R13: the transaction waits for one of the others.
-        let (what, mode) = (Resource::Updaters(rid.page), Mode::Counted(self.max_c));
-        if let Some(waits) = wait_for(tools.locks.acquire(tx, what, mode)) {
+        let mode = Mode::Counted(self.device.max_c());
+        let granted = tools.locks.acquire(tx, Resource::Updaters(rid.page), mode);
+        if let Some(waits) = wait_for(granted) {
             return Ok(waits);
         }
         let Some(ready) = tools.fetch(self, now, rid.page, true)? else {

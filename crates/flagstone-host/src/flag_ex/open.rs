@@ -83,18 +83,17 @@ pub(crate) fn open(
     now: Nanos,
 ) -> Result<Opened, HostError> {
     let page_bytes = flash.geometry().page_bytes as usize;
-    let chosen = Chosen::of(kind, &config.settings)?;
-    let mut records = RecordOptions::default();
-    records.max_c = chosen.max_c;
+    let settings = Chosen::of(kind, &config.settings)?.log;
+    let mut records = record_options(kind, &config.settings)?;
     records.as_published = options.as_published;
     records.tells = options.tells;
     let mistake = config.mistake.and_then(Mistake::of_device);
     let mut device = RecordDevice::open_mistaken(flash, kind, device, &records, mistake, now)?;
     let (last_tx, opened) = (device.last_tx(), device.recovered_at());
-    let buffer = chosen.log.buffer_bytes;
+    let buffer = settings.buffer_bytes;
     let place = LogPlace::of(
         config.log_pages,
-        chosen.log,
+        settings,
         device.pages(),
         page_bytes,
         checkpoint::pages_min(buffer as u64, page_bytes),
@@ -102,7 +101,7 @@ pub(crate) fn open(
     )?;
     let (log, tape) = Log::open(&mut device, opened, place)?;
     let mut tools = Tools::new(config, page_bytes, tape.highest_tx().max(last_tx))?;
-    let mut flag_ex = FlagEx::new(device, log, buffer, chosen.max_c);
+    let mut flag_ex = FlagEx::new(device, log, buffer);
     flag_ex.device.lend_reserve(true);
     let recovered_at = flag_ex.restart(&mut tools, tape.done, &tape)?;
     flag_ex.device.lend_reserve(false);

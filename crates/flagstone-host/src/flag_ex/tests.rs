@@ -298,7 +298,7 @@ fn blank(config: &HostConfig) -> FlagEx {
     let mut device = device.expect("a blank device");
     let log = Log::open(&mut device, Nanos::ZERO, place);
     let log = log.expect("a blank log").0;
-    FlagEx::new(device, log, 600, options.max_c)
+    FlagEx::new(device, log, 600)
 }
 
 #[test]
