@@ -98,11 +98,11 @@ impl FlagEx {
         let begin = self.log.append(&mark(What::CheckpointBegin))?;
         self.log.append(&mark(What::CheckpointEnd))?;
         let oldest = self.oldest(tools).min(begin);
-        let device = &mut *self.device;
-        let durable = self.log.force(device, start, self.log.end())?;
+        let (log, device) = (&mut self.log, &mut *self.device);
+        let durable = log.force(device, start, log.end())?;
+        let done = log.point_to(device, durable, begin, oldest, tools.last_tx)?;
         tools.stats.checkpoints += 1;
-        self.log
-            .point_to(device, durable, begin, oldest, tools.last_tx)
+        Ok(done)
     }
 
     /// Pages outside the pool with a fresh record that needs the log before `older_than`.

@@ -80,10 +80,11 @@ impl Wal {
         // Changes that the checkpoint does not list must be durable.
         let start = self.pages.sync(cleaned)?;
         let (begin, oldest) = self.log_tables(tools)?;
-        let durable = self.log.force(&mut self.pages, start, self.log.end())?;
+        let (log, pages) = (&mut self.log, &mut self.pages);
+        let durable = log.force(pages, start, log.end())?;
+        let done = log.point_to(pages, durable, begin, oldest, tools.last_tx)?;
         tools.stats.checkpoints += 1;
-        self.log
-            .point_to(&mut self.pages, durable, begin, oldest, tools.last_tx)
+        Ok(done)
     }
 
     /// Logs the records of a checkpoint. Returns its start, and the oldest record that a restart
