@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 const PAGE: usize = 4096;
 
+/// A page without contents. A comparison with it is one call of `memcmp`.
+const ZEROS: &[u8; PAGE] = &[0; PAGE];
+
 /// A byte array that is cheap to copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Image {
@@ -52,7 +55,7 @@ impl Image {
             let (now, later) = rest.split_at(count);
             rest = later;
             let page = &mut self.pages[page as usize];
-            if count == PAGE && now.iter().all(|&byte| byte == 0) {
+            if now == ZEROS {
                 *page = None;
                 continue;
             }

@@ -279,11 +279,14 @@ impl Recorded {
         let state = self.state();
         let mut left = state.durable.clone();
         let parts = state.pending.iter().flat_map(Pending::parts);
-        for (count, part) in parts.enumerate() {
+        let most = match landing {
+            Landing::Nothing => 0,
+            Landing::First(most) => most as usize,
+            _ => usize::MAX,
+        };
+        for (count, part) in parts.enumerate().take(most) {
             let has_landed = match landing {
-                Landing::Nothing => false,
-                Landing::Everything => true,
-                Landing::First(most) => (count as u64) < most,
+                Landing::Nothing | Landing::First(_) | Landing::Everything => true,
                 Landing::Last(but) => count as u64 >= but,
                 Landing::Sectors(seed) => mix(seed, count as u64) & 1 == 0,
                 Landing::Pages(seed) => mix(seed, part.offset() / 4096) & 1 == 0,
