@@ -59,6 +59,15 @@ impl Image {
                 *page = None;
                 continue;
             }
+            // A shared page that is replaced as a whole need not be copied before.
+            if let Ok(whole) = <[u8; PAGE]>::try_from(now)
+                && page
+                    .as_mut()
+                    .is_none_or(|page| Arc::get_mut(page).is_none())
+            {
+                *page = Some(Arc::new(whole));
+                continue;
+            }
             let page = page.get_or_insert_with(|| Arc::new([0; PAGE]));
             Arc::make_mut(page)[inside..inside + count].copy_from_slice(now);
         }
