@@ -13,6 +13,7 @@ pub mod campaign;
 pub mod explain;
 pub mod stores;
 pub mod witness;
+mod payload;
 #[doc(hidden)]
 pub mod fuzzing;
 

@@ -25,16 +25,13 @@
 //!                 changes a page again after that was written out, and keeps that page from then
 //!                 on. As printed it would be written twice.
 
-use super::below::{As, Below};
-use super::config::{HostConfig, ManagerInfo};
-use super::engine::PLACE;
+use super::config::{HostConfig, ManagerInfo, Mistake};
 use super::frame::Frame;
-use super::locks::{LockTable, Mode};
-use super::manager::{
-    Admission, Commit, CommitSteps, Manager, Memory, Opened, RollBack, Room, WriteBack,
-};
+use super::locks::{LockTable, Mode, Resource};
+use super::machine::{Machine, Opened};
+use super::tools::{Phase, Tools, Verbs};
 use super::{HostError, Rid, Step, Why, wait_for};
-use flagstone::commit::{Device, Kind, MergedPage, Options};
+use flagstone::commit::{Device, Kind, Options};
 use flagstone::ftl::Config;
 use flagstone::nand::Flash;
 use flagstone::settings::Setting;
@@ -54,6 +51,9 @@ const FLUSH_ABORTED: Setting = Setting {
            pages, as far as `steal` allows; like a buffer pool that writes pages early",
 };
 
+/// The lock resource that represents a slot for a live transaction on the device.
+const PLACE: Resource = Resource::Device;
+
 /// Maximum number of pages that are kept because they were changed again.
 const KEPT: usize = 1 << 16;
 
@@ -66,9 +66,10 @@ struct Tx {
     pages: Vec<Lpn>,
 }
 
-struct Force {
+pub(super) struct Force {
+    pub(super) device: Box<Device>,
     txs: FxHashMap<TxId, Tx>,
-    /// Host transactions that have written pages out, by device identifier.
+    /// Host transactions that have begun on the device, by device identifier.
     outer: FxHashMap<TxId, TxId>,
     /// The device transaction that has written out each page.
     writers: FxHashMap<Lpn, TxId>,
@@ -83,7 +84,7 @@ struct Force {
     kept: FxHashSet<Lpn>,
 }
 
-/// Starts the device.
+/// Starts the device, which recovers by itself.
 pub(super) fn open(
     flash: Box<dyn Flash>,
     kind: Kind,
@@ -92,40 +93,94 @@ pub(super) fn open(
     config: &HostConfig,
     now: Nanos,
 ) -> Result<Opened, HostError> {
+    let page_bytes = flash.geometry().page_bytes as usize;
     let device = Device::open(flash, kind, device, options, now)?;
     let takes_once = !kind.info().rewrites;
     let kept = config.kept.iter().filter(|_| takes_once).take(KEPT);
     let place = |live: u32| Mode::Counted(live.min(255) as u8);
+    let tools = Tools::new(config, page_bytes, device.last_tx())?;
+    let (pages, recovered_at) = (device.pages(), device.recovered_at());
     let force = Force {
         place: device.live_max().map(place),
         steals: config.steal.unwrap_or(kind.info().rewrites),
         flushes_aborted: config.settings.flag(&INFO, FLUSH_ABORTED.name)?,
         takes_once,
         kept: kept.copied().collect(),
+        device: Box::new(device),
         txs: FxHashMap::default(),
         outer: FxHashMap::default(),
         writers: FxHashMap::default(),
     };
     Ok(Opened {
-        manager: Box::new(force),
-        tape: None,
-        pages: device.pages(),
-        last_tx: device.last_tx(),
-        done: device.recovered_at(),
-        device: Below::pages(device),
+        machine: Machine::Force(force),
+        tools,
+        pages,
+        recovered_at,
     })
 }
 
 impl Force {
-    /// Requests a device slot, unless the transaction has one.
-    fn ask_place(&self, memory: &mut Memory, tx: TxId) -> Admission {
-        if self.on_device(tx).is_some() {
-            return Admission::Granted;
+    /// The transaction's identifier on the device, if it has begun there.
+    fn inner(&self, tx: TxId) -> Option<TxId> {
+        self.txs.get(&tx)?.inner
+    }
+
+    /// Begins a transaction on the device, which has a free slot. Returns its identifier there.
+    fn begin(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<TxId, HostError> {
+        if let Some(mode) = self.place {
+            tools.locks.give(tx, PLACE, mode);
         }
-        let step = self
-            .place
-            .and_then(|mode| wait_for(memory.locks.acquire(tx, PLACE, mode)));
-        step.map_or(Admission::Enters, Admission::Refused)
+        let inner = self.device.begin_more(now)?;
+        self.txs.entry(tx).or_default().inner = Some(inner);
+        self.outer.insert(inner, tx);
+        Ok(inner)
+    }
+
+    /// Begins a transaction on the device, unless it has begun there. Returns the answer if it must
+    /// wait for a slot.
+    fn enter(
+        &mut self,
+        tools: &mut Tools,
+        now: Nanos,
+        tx: TxId,
+    ) -> Result<Option<Step<()>>, HostError> {
+        if self.inner(tx).is_some() {
+            return Ok(None);
+        }
+        let acquire = |mode| wait_for(tools.locks.acquire(tx, PLACE, mode));
+        let waits = self.place.and_then(acquire);
+        if waits.is_none() {
+            self.begin(tools, now, tx)?;
+        }
+        Ok(waits)
+    }
+
+    /// Changes a record of a fetched page.
+    fn change(
+        &mut self,
+        tools: &mut Tools,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<(), HostError> {
+        let page_bytes = tools.page_bytes;
+        let frame = tools.frame_mut(rid.page);
+        frame.set(rid, bytes, page_bytes)?;
+        if frame.owner != Some(tx) {
+            frame.owner = Some(tx);
+            self.txs.entry(tx).or_default().pages.push(rid.page);
+        }
+        frame.changed = 1;
+        Ok(())
+    }
+
+    /// Ends a committed transaction: its pages in the pool have no owner any more.
+    fn committed(&mut self, tools: &mut Tools, tx: TxId) {
+        for at in self.leave(tx) {
+            if let Some(frame) = tools.pool.peek_mut(at) {
+                frame.owner = None;
+            }
+        }
     }
 
     /// Ends a transaction on the device. Returns its changed pages.
@@ -141,25 +196,30 @@ impl Force {
         }
         ended.pages
     }
+
+    /// The changed pages of a transaction that may be written out now.
+    fn may_be_written(&self, tools: &Tools, tx: TxId) -> Vec<Lpn> {
+        let may = |at: &&Lpn| {
+            let frame = tools.pool.peek(**at);
+            let own = frame.filter(|frame| frame.changed != 0 && frame.owner == Some(tx));
+            own.is_some_and(|frame| self.may_write_back(&tools.locks, **at, frame))
+        };
+        let changed = self.txs.get(&tx).map_or(&[][..], |known| &known.pages);
+        changed.iter().filter(may).copied().collect()
+    }
 }
 
 fn owner(frame: &Frame) -> TxId {
     frame.owner.expect("a changed page has an owner")
 }
 
-impl Manager for Force {
-    fn place(&self) -> Option<Mode> {
-        self.place
-    }
-
-    fn reads_in(&self, at: Lpn) -> Option<TxId> {
-        self.writers.get(&at).copied()
-    }
-
-    fn loaded(&mut self, at: Lpn, frame: &mut Frame, _: &mut MergedPage) -> Result<(), HostError> {
-        let writer = self.writers.get(&at);
-        frame.owner = writer.and_then(|inner| self.outer.get(inner).copied());
-        Ok(())
+impl Verbs for Force {
+    fn read_page(&mut self, _: &mut Tools, now: Nanos, at: Lpn) -> Result<Frame, HostError> {
+        let writer = self.writers.get(&at).copied();
+        let (ready, bytes) = self.device.read(now, writer, at)?;
+        let mut frame = Frame::parse(at, bytes.unwrap_or_default(), ready)?;
+        frame.owner = writer.and_then(|inner| self.outer.get(&inner).copied());
+        Ok(frame)
     }
 
     fn may_write_back(&self, locks: &LockTable, at: Lpn, frame: &Frame) -> bool {
@@ -167,42 +227,31 @@ impl Manager for Force {
         let is_free = |mode| locks.is_free(tx, PLACE, mode);
         self.steals
             && !self.kept.contains(&at)
-            && (self.on_device(tx).is_some() || self.place.is_none_or(is_free))
+            && (self.inner(tx).is_some() || self.place.is_none_or(is_free))
     }
 
-    fn enters(&self, frame: &Frame) -> Vec<TxId> {
-        let tx = owner(frame);
-        match self.on_device(tx) {
-            Some(_) => Vec::new(),
-            None => vec![tx],
-        }
-    }
-
-    fn write_back(&mut self, _: Nanos, at: Lpn, frame: &Frame) -> WriteBack {
-        let inner = self.on_device(owner(frame)).expect("it has entered");
+    fn write_back(&mut self, tools: &mut Tools, now: Nanos, at: Lpn) -> Result<Nanos, HostError> {
+        let tx = owner(tools.frame(at));
+        let inner = match self.inner(tx) {
+            Some(inner) => inner,
+            None => self.begin(tools, now, tx)?,
+        };
         self.writers.insert(at, inner);
-        WriteBack {
-            not_before: Nanos::ZERO,
-            log_to: None,
-            how: As::In(inner),
-        }
+        tools.emit(at)?;
+        let taken = self.device.write(now, inner, at, &tools.image)?;
+        tools.written(at);
+        Ok(taken.next)
     }
 
-    fn entered(&mut self, tx: TxId, on_device: TxId) {
-        self.txs.entry(tx).or_default().inner = Some(on_device);
-        self.outer.insert(on_device, tx);
-    }
-
-    fn on_device(&self, tx: TxId) -> Option<TxId> {
-        self.txs.get(&tx)?.inner
-    }
-
-    fn of_device(&self, on_device: TxId) -> TxId {
-        self.outer[&on_device]
-    }
-
-    fn admit(&mut self, memory: &mut Memory, tx: TxId, rid: Rid) -> Admission {
-        let inner = self.on_device(tx);
+    fn write(
+        &mut self,
+        tools: &mut Tools,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Step<()>, HostError> {
+        let inner = self.inner(tx);
         if self.takes_once && inner.is_some() && self.writers.get(&rid.page) == inner.as_ref() {
             // D2: bounds the memory for kept pages.
             if self.kept.len() == KEPT {
@@ -210,82 +259,82 @@ impl Manager for Force {
             }
             self.kept.insert(rid.page);
             let (victim, why) = (tx, Why::WrittenOut);
-            return Admission::Refused(Step::Abort { victim, why });
+            return Ok(Step::Abort { victim, why });
         }
         // Write-through needs the slot before anything is changed.
-        if memory.config.write_through {
-            self.ask_place(memory, tx)
-        } else {
-            Admission::Granted
+        if tools.config.write_through
+            && let Some(waits) = self.enter(tools, now, tx)?
+        {
+            return Ok(waits);
         }
+        let Some(ready) = tools.fetch(self, now, rid.page, true)? else {
+            return tools.exhausted();
+        };
+        let changed = self.change(tools, tx, rid, bytes);
+        tools.end_write(self, rid.page, changed.map(|()| Step::Done((), ready)))
     }
 
-    fn room(&mut self, _: &Memory, _: TxId, _: Rid, _: Option<&[u8]>) -> Result<Room, HostError> {
-        Ok(Room::Enough)
+    fn commit(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
+        let pages = self.txs.get(&tx).map(|known| known.pages.clone());
+        let Some(pages) = pages.filter(|pages| !pages.is_empty()) else {
+            // The transaction may have begun on the device for a page that then could not be
+            // written.
+            if let Some(inner) = self.inner(tx) {
+                self.device.abort(now, inner)?;
+            }
+            self.leave(tx);
+            return Ok(Step::Done((), now));
+        };
+        if let Some(waits) = self.enter(tools, now, tx)? {
+            return Ok(waits);
+        }
+        let mut done = now;
+        for at in pages {
+            done = tools.clean(self, done, at)?;
+        }
+        let inner = self.inner(tx).expect("it has begun on the device");
+        let Some(committed) = self.device.commit(done, inner)? else {
+            tools.txs.insert(tx, Phase::Committing);
+            return Ok(Step::Waits);
+        };
+        self.committed(tools, tx);
+        let early = tools.has(Mistake::EarlyAcknowledgement);
+        Ok(Step::Done((), if early { now } else { committed }))
     }
 
-    fn update(
+    fn acknowledged(
         &mut self,
-        memory: &mut Memory,
-        tx: TxId,
-        rid: Rid,
-        bytes: Option<&[u8]>,
-    ) -> Result<(), HostError> {
-        let page_bytes = memory.page_bytes;
-        let frame = memory.frame(rid.page);
-        let set = frame.page.set(rid.slot, bytes, page_bytes);
-        set.map_err(|error| HostError::no_room(rid.page, error))?;
-        if frame.owner != Some(tx) {
-            frame.owner = Some(tx);
-            self.txs.entry(tx).or_default().pages.push(rid.page);
+        tools: &mut Tools,
+        now: Nanos,
+        flush: bool,
+    ) -> Result<Vec<(TxId, Nanos)>, HostError> {
+        let mut all = self.device.acknowledged(now, flush)?;
+        for (tx, _) in &mut all {
+            *tx = self.outer[tx];
+            self.committed(tools, *tx);
         }
-        frame.changed = 1;
-        Ok(())
+        Ok(all)
     }
 
-    fn commit(&mut self, memory: &mut Memory, _: Nanos, tx: TxId) -> Result<Commit, HostError> {
-        let pages = match self.txs.get(&tx) {
-            Some(known) if !known.pages.is_empty() => known.pages.clone(),
-            _ => return Ok(Commit::Nothing),
-        };
-        let enters = match self.ask_place(memory, tx) {
-            Admission::Refused(step) => return Ok(Commit::Refused(step)),
-            Admission::Enters => true,
-            Admission::Granted => false,
-        };
-        Ok(Commit::Steps(CommitSteps {
-            enters,
-            pages,
-            ..CommitSteps::default()
-        }))
+    fn deadline(&self) -> Option<Nanos> {
+        self.device.deadline()
     }
 
-    fn committed(&mut self, memory: &mut Memory, tx: TxId, _: Nanos) {
-        for at in self.leave(tx) {
-            if let Some(frame) = memory.pool.peek_mut(at) {
-                frame.owner = None;
+    fn abort(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
+        let mut now = now;
+        if self.flushes_aborted {
+            for at in self.may_be_written(tools, tx) {
+                now = tools.clean(self, now, at)?;
             }
         }
-    }
-
-    fn writes_before_abort(&self, memory: &Memory, tx: TxId) -> Vec<Lpn> {
-        let changed = match self.txs.get(&tx) {
-            Some(known) if self.flushes_aborted => &known.pages[..],
-            _ => &[],
-        };
-        let may = |at: &&Lpn| {
-            let frame = memory.pool.peek(**at);
-            let own = frame.filter(|frame| frame.changed != 0 && frame.owner == Some(tx));
-            own.is_some_and(|frame| self.may_write_back(&memory.locks, **at, frame))
-        };
-        changed.iter().filter(may).copied().collect()
-    }
-
-    fn abort(&mut self, memory: &mut Memory, tx: TxId) -> Result<RollBack, HostError> {
+        let inner = self.inner(tx);
         for at in self.leave(tx) {
-            memory.pool.remove(at);
+            tools.pool.remove(at);
         }
-        Ok(RollBack::Forgotten)
+        match inner {
+            Some(inner) => Ok(self.device.abort(now, inner)?),
+            None => Ok(now),
+        }
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {

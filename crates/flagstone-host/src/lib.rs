@@ -7,14 +7,14 @@
 //! last answer is due; until then other transactions may call.
 //!
 //! ```text
-//!   Host      arguments, locks, waiting                       this file
-//!   Engine    frames, steps, instants, counters               engine.rs
-//!   Manager   what is written when, and recovery: decisions   manager.rs; force.rs, wal/, flag_ex/
-//!   Log       a ring of pages, a stream of records            log/
-//!   Below     the device                                      below.rs
+//!   Host      arguments, locks, waiting                      this file
+//!   Machine   a recovery manager that owns its device        machine.rs; force.rs, wal/, flag_ex/
+//!   Tools     frames, transactions, clock, counters, the     tools.rs
+//!             verbs of a machine
+//!   Log       a ring of pages, a stream of records           log/
 //! ```
 //!
-//! docs/host.md says what each manager decides.
+//! docs/host.md says what each machine does.
 //!
 //! Two transactions, one of which has to wait for the other's lock:
 //!
@@ -54,17 +54,16 @@ pub mod buffer;
 #[doc(hidden)]
 pub mod fuzzing;
 
-mod below;
 mod config;
-mod engine;
 mod error;
 mod frame;
 mod locks;
 mod log;
-mod manager;
+mod machine;
 mod stats;
+mod tools;
 
-// One module per recovery manager.
+// One module per machine.
 mod flag_ex;
 mod force;
 mod wal;
@@ -80,15 +79,16 @@ pub use locks::LockStats;
 pub use log::LogStats;
 pub use stats::HostStats;
 
-use engine::Engine;
-use flagstone::commit::{DeviceError, Options, RecordKind, doubt_tx};
+use flagstone::commit::{Options, RecordKind, room_beside};
 use flagstone::ftl::{Config, Ftl};
 use flagstone::layout::Layout;
 use flagstone::nand::Flash;
 use flagstone::page::{SlotNo, page_head, record_head};
 use flagstone::units::{Lpn, Nanos, TxId};
 use locks::{Grant, Mode, Resource};
-use manager::Phase;
+use log::Log;
+use machine::{Machine, Opened};
+use tools::{Phase, Tools};
 
 /// Record layouts of the host's own pages.
 pub const LAYOUTS: &[&[Layout]] = &[log::LAYOUTS, wal::LAYOUTS];
@@ -157,8 +157,10 @@ pub enum Step<T> {
 
 /// A database.
 pub struct Host {
-    engine: Engine,
+    tools: Tools,
+    machine: Machine,
     granularity: Granularity,
+    record_bytes_max: usize,
     pages: u32,
     recovered_at: Nanos,
 }
@@ -197,17 +199,28 @@ impl Host {
         config.check(stack)?;
         let page_bytes = flash.geometry().page_bytes as usize;
         let opened = match stack {
-            Stack::Force(kind) => force::open(flash, kind, device, options, config, now)?,
-            Stack::Wal => wal::open(flash, device, options, config, now)?,
-            Stack::CfcEx => flag_ex::open(flash, RecordKind::CfcEx, device, options, config, now)?,
-            Stack::AfcEx => flag_ex::open(flash, RecordKind::AfcEx, device, options, config, now)?,
+            Stack::Force(kind) => force::open(flash, kind, device, options, config, now),
+            Stack::Wal => wal::open(flash, device, options, config, now),
+            Stack::CfcEx => flag_ex::open(flash, RecordKind::CfcEx, device, options, config, now),
+            Stack::AfcEx => flag_ex::open(flash, RecordKind::AfcEx, device, options, config, now),
         };
-        let pages = opened.pages;
-        doubt_tx(opened.last_tx).map_err(DeviceError::from)?;
-        let (engine, recovered_at) = Engine::start(opened, config, page_bytes)?;
+        let Opened {
+            machine,
+            tools,
+            pages,
+            recovered_at,
+        } = opened?;
+        let room = if stack.record_kind().is_some() {
+            room_beside(page_bytes, 1, 1)
+        } else {
+            page_bytes
+        };
+        let room = room - page_head::SIZE - record_head::SIZE;
         Ok(Host {
-            engine,
+            tools,
+            machine,
             granularity: config.granularity.unwrap_or(stack.granularity()),
+            record_bytes_max: room.min(usize::from(u16::MAX) / 2 - 64),
             pages,
             recovered_at,
         })
@@ -225,9 +238,7 @@ impl Host {
 
     /// The maximum length of a record, which then fills a page.
     pub fn record_bytes_max(&self) -> usize {
-        let heads = page_head::SIZE + record_head::SIZE + self.engine.overhead();
-        let room = self.engine.memory.page_bytes - heads;
-        room.min(usize::from(u16::MAX) / 2 - 64)
+        self.record_bytes_max
     }
 
     /// Begins a transaction. Identifiers ascend, and an identifier found on flash is not reused
@@ -236,12 +247,12 @@ impl Host {
     /// # Errors
     /// None with the current stacks.
     pub fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
-        self.engine.release_due(now);
-        let memory = &mut self.engine.memory;
-        let tx = TxId(memory.last_tx.0 + 1);
-        memory.last_tx = tx;
-        memory.txs.insert(tx, Phase::Live);
-        self.engine.stats.begun += 1;
+        let tools = &mut self.tools;
+        tools.release_due(now);
+        let tx = TxId(tools.last_tx.0 + 1);
+        tools.last_tx = tx;
+        tools.txs.insert(tx, Phase::Live);
+        tools.stats.begun += 1;
         Ok(tx)
     }
 
@@ -259,8 +270,8 @@ impl Host {
     }
 
     fn check_live(&mut self, now: Nanos, tx: TxId) -> Result<(), HostError> {
-        self.engine.release_due(now);
-        match self.engine.memory.txs.get(&tx) {
+        self.tools.release_due(now);
+        match self.tools.txs.get(&tx) {
             Some(Phase::Live) => Ok(()),
             _ => Err(HostError::NoTransaction(tx)),
         }
@@ -271,29 +282,17 @@ impl Host {
             Granularity::Page => Resource::Page(rid.page),
             Granularity::Record => Resource::Record(rid.page, rid.slot),
         };
-        if self.engine.memory.locks.awaited(tx).is_some() {
+        if self.tools.locks.awaited(tx).is_some() {
             return Some(Step::Waits);
         }
-        wait_for(self.engine.memory.locks.acquire(tx, what, mode))
+        wait_for(self.tools.locks.acquire(tx, what, mode))
     }
 
-    /// Loads a page into the pool. If no frame can be emptied, names the transaction to abort.
-    fn fetch<T>(
-        &mut self,
-        now: Nanos,
-        page: Lpn,
-        write: bool,
-    ) -> Result<Result<Nanos, Step<T>>, HostError> {
-        if let Some(ready) = self.engine.fetch(now, page, write)? {
-            return Ok(Ok(ready));
-        }
-        let why = Why::PoolExhausted;
-        match self.engine.youngest_owner() {
-            Some(victim) => Ok(Err(Step::Abort { victim, why })),
-            None => Err(HostError::PoolFull {
-                frames: self.engine.memory.config.frames,
-            }),
-        }
+    /// Loads a page into the pool to read it. Returns when it arrives; `None` if no frame can be
+    /// emptied.
+    fn fetch(&mut self, now: Nanos, page: Lpn) -> Result<Option<Nanos>, HostError> {
+        let machine = self.machine.verbs_mut();
+        self.tools.fetch(machine, now, page, false)
     }
 
     /// Reads a page into the pool without a lock, as an index search does.
@@ -302,16 +301,14 @@ impl Host {
     /// The page is beyond the host's pages, or the device cannot continue.
     pub fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
         self.check(now, tx, page)?;
-        if self.engine.memory.locks.awaited(tx).is_some() {
+        if self.tools.locks.awaited(tx).is_some() {
             return Ok(Step::Waits);
         }
-        Ok(match self.fetch(now, page, false)? {
-            Ok(ready) => {
-                self.engine.stats.touches += 1;
-                Step::Done((), ready)
-            }
-            Err(step) => step,
-        })
+        let Some(ready) = self.fetch(now, page)? else {
+            return self.tools.exhausted();
+        };
+        self.tools.stats.touches += 1;
+        Ok(Step::Done((), ready))
     }
 
     /// Reads a record into `into` under a shared lock. Returns whether it exists.
@@ -329,9 +326,8 @@ impl Host {
         if let Some(step) = self.lock(tx, rid, Mode::Shared) {
             return Ok(step);
         }
-        let ready = match self.fetch(now, rid.page, false)? {
-            Ok(ready) => ready,
-            Err(step) => return Ok(step),
+        let Some(ready) = self.fetch(now, rid.page)? else {
+            return self.tools.exhausted();
         };
         Ok(Step::Done(self.copy(rid, into), ready))
     }
@@ -348,27 +344,18 @@ impl Host {
         rid: Rid,
         into: &mut Vec<u8>,
     ) -> Result<(bool, Nanos), HostError> {
-        self.engine.release_due(now);
+        self.tools.release_due(now);
         self.check_page(rid.page)?;
-        match self.engine.fetch(now, rid.page, false)? {
-            Some(ready) => Ok((self.copy(rid, into), ready)),
-            None => Err(HostError::PoolFull {
-                frames: self.engine.memory.config.frames,
-            }),
-        }
+        let fetched = self.fetch(now, rid.page)?;
+        let ready = fetched.ok_or_else(|| self.tools.pool_full())?;
+        Ok((self.copy(rid, into), ready))
     }
 
     /// Copies a record of a page that is in the pool.
     fn copy(&mut self, rid: Rid, into: &mut Vec<u8>) -> bool {
-        self.engine.stats.reads += 1;
+        self.tools.stats.reads += 1;
         into.clear();
-        let frame = self
-            .engine
-            .memory
-            .pool
-            .peek(rid.page)
-            .expect("it was fetched");
-        let record = frame.page.get(rid.slot);
+        let record = self.tools.frame(rid.page).page.get(rid.slot);
         into.extend_from_slice(record.unwrap_or_default());
         record.is_some()
     }
@@ -386,21 +373,16 @@ impl Host {
         bytes: Option<&[u8]>,
     ) -> Result<Step<()>, HostError> {
         self.check(now, tx, rid.page)?;
-        self.engine.has_numbers()?;
-        let (len, limit) = (bytes.map_or(0, <[u8]>::len), self.record_bytes_max());
+        self.machine.has_numbers(self.tools.last_tx)?;
+        let (len, limit) = (bytes.map_or(0, <[u8]>::len), self.record_bytes_max);
         if len > limit {
             return Err(HostError::RecordTooLong { bytes: len, limit });
         }
         if let Some(step) = self.lock(tx, rid, Mode::Exclusive) {
             return Ok(step);
         }
-        if let Some(step) = self.engine.admit(now, tx, rid)? {
-            return Ok(step);
-        }
-        match self.fetch(now, rid.page, true)? {
-            Ok(ready) => self.engine.update(ready, tx, rid, bytes),
-            Err(step) => Ok(step),
-        }
+        let machine = self.machine.verbs_mut();
+        machine.write(&mut self.tools, now, tx, rid, bytes)
     }
 
     /// Commits. The answer has the instant from which the transaction survives a power cut; its
@@ -412,13 +394,13 @@ impl Host {
     /// No such transaction, or the device cannot continue.
     pub fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
         self.check_live(now, tx)?;
-        if self.engine.memory.locks.awaited(tx).is_some() {
+        if self.tools.locks.awaited(tx).is_some() {
             return Ok(Step::Waits);
         }
-        let step = self.engine.commit(now, tx)?;
+        let step = self.machine.verbs_mut().commit(&mut self.tools, now, tx)?;
         if let Step::Done((), when) = step {
-            self.engine.end(tx, when);
-            self.engine.stats.committed += 1;
+            self.tools.end(tx, when);
+            self.tools.stats.committed += 1;
         }
         Ok(step)
     }
@@ -430,18 +412,18 @@ impl Host {
     /// No such transaction, or it has committed, or the device cannot continue.
     pub fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
         self.check_live(now, tx)?;
-        let engine = &mut self.engine;
-        engine.memory.locks.withdraw(tx, &mut engine.woken);
-        engine.woken.retain(|woken| *woken != tx);
-        let done = self.engine.abort(now, tx)?;
-        self.engine.end(tx, done);
-        self.engine.stats.aborted += 1;
+        let tools = &mut self.tools;
+        tools.locks.withdraw(tx, &mut tools.woken);
+        tools.woken.retain(|woken| *woken != tx);
+        let done = self.machine.verbs_mut().abort(tools, now, tx)?;
+        tools.end(tx, done);
+        tools.stats.aborted += 1;
         Ok(done)
     }
 
     /// Transactions that were granted their awaited lock since the last call.
     pub fn woken(&mut self) -> Vec<TxId> {
-        std::mem::take(&mut self.engine.woken)
+        std::mem::take(&mut self.tools.woken)
     }
 
     /// Does the work that is due at `now`: releases the locks of ended transactions, and commits
@@ -455,38 +437,50 @@ impl Host {
         now: Nanos,
         flush: bool,
     ) -> Result<Vec<(TxId, Nanos)>, HostError> {
-        self.engine.release_due(now);
-        let done = self.engine.acknowledged(now, flush)?;
+        self.tools.release_due(now);
+        let machine = self.machine.verbs_mut();
+        let done = machine.acknowledged(&mut self.tools, now, flush)?;
         for &(tx, when) in &done {
-            self.engine.end(tx, when);
-            self.engine.stats.committed += 1;
+            self.tools.end(tx, when);
+            self.tools.stats.committed += 1;
         }
         Ok(done)
     }
 
     /// When to call [`Host::acknowledged`] next, if there are no other calls until then.
     pub fn deadline(&self) -> Option<Nanos> {
-        let ending = self.engine.endings.first().map(|&(when, _)| when);
-        [ending, self.engine.group_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let ending = self.tools.endings.first().map(|&(when, _)| when);
+        let group = self.machine.verbs().deadline();
+        ending.into_iter().chain(group).min()
     }
 
     /// The counters since the start or [`Host::reset_stats`].
     pub fn stats(&self) -> HostStats {
-        self.engine.stats()
+        HostStats {
+            pool: *self.tools.pool.stats(),
+            locks: *self.tools.locks.stats(),
+            log: self.machine.log().map_or(LogStats::default(), Log::stats),
+            ..self.tools.stats
+        }
     }
 
     /// Resets the counters, at the end of a warm-up.
     pub fn reset_stats(&mut self) {
-        self.engine.reset_stats();
+        self.tools.stats = HostStats::default();
+        self.tools.pool.reset_stats();
+        self.tools.locks.reset_stats();
+        self.machine.reset_stats();
     }
 
     /// Bytes of each structure in memory, including the device's and excluding the frames of the
     /// buffer pool, as in \[FlagCommit] §5.1.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
-        self.engine.memory_bytes()
+        let mut all = self.machine.memory();
+        // Each frame stores when it became dirty.
+        let frames = self.tools.pool.capacity() as u64;
+        all.push(("dirty_page_table", frames * size_of::<u64>() as u64));
+        all.push(("lock_table", self.tools.locks.memory()));
+        all
     }
 
     /// Erases free blocks before they are needed, as an idle device does; see
@@ -495,17 +489,17 @@ impl Host {
     /// # Errors
     /// The power fails.
     pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, HostError> {
-        Ok(self.engine.device.erase_ahead(now)?)
+        self.machine.erase_ahead(now)
     }
 
     /// Promises that no later request has an earlier instant; see [`Flash::reached`].
     pub fn reached(&mut self, now: Nanos) {
-        self.engine.device.reached(now);
+        self.machine.reached(now);
     }
 
     /// The layer below the device's protocol, for inspection.
     pub fn ftl(&self) -> &Ftl {
-        self.engine.device.ftl()
+        self.machine.ftl()
     }
 
     /// Checks the invariants of the device and the pool, in tests and campaigns.
@@ -513,12 +507,13 @@ impl Host {
     /// # Errors
     /// Describes the violated invariant.
     pub fn verify(&self) -> Result<(), String> {
-        self.engine.check()
+        self.tools.check()?;
+        self.machine.check()
     }
 
     /// Returns the flash: all that a power cut leaves.
     pub fn into_flash(self) -> Box<dyn Flash> {
-        self.engine.device.into_flash()
+        self.machine.into_flash()
     }
 }
 

@@ -11,9 +11,9 @@ fn a_page_is_dirty_if_it_was_changed_and_not_if_it_was_only_accessed_for_a_write
         let mut small = SmallHost::new(stack, config());
         let tx = small.begin();
         let is_dirty = |small: &mut SmallHost| {
-            let engine = &small.host().engine;
-            engine.check().unwrap();
-            engine.memory.pool.is_dirty(rid(3, 0).page)
+            let host = small.host();
+            host.verify().unwrap();
+            host.tools.pool.is_dirty(rid(3, 0).page)
         };
         if stack != Stack::Force(Kind::Cfc) {
             small.write(tx, rid(3, 0), None);
@@ -22,9 +22,9 @@ fn a_page_is_dirty_if_it_was_changed_and_not_if_it_was_only_accessed_for_a_write
         small.write(tx, rid(3, 0), Some(b"here"));
         assert!(is_dirty(&mut small), "{stack}");
         // A wrong mark is detected.
-        let pool = &mut small.host().engine.memory.pool;
+        let pool = &mut small.host().tools.pool;
         pool.set_dirty(rid(3, 0).page, false);
-        assert!(small.host().engine.check().is_err(), "{stack}");
+        assert!(small.host().verify().is_err(), "{stack}");
     }
 }
 
@@ -109,7 +109,7 @@ fn a_database_whose_numbers_are_near_their_end_takes_no_writes_and_can_be_read()
         let tx = small.begin();
         small.write(tx, rid(1, 0), Some(b"kept"));
         small.commit(tx);
-        let last = &mut small.host().engine.memory.last_tx;
+        let last = &mut small.host().tools.last_tx;
         last.0 = (1 << 47) / 16 * 15 - 2;
         let tx = small.begin();
         small.write(tx, rid(1, 1), Some(b"last"));

@@ -4,9 +4,9 @@
 //! [`tpcc`] creates transactions for recording, and a [`workload`] is drawn from a seed. [`steady`]
 //! brings a device into its steady state for measuring, and [`image`] saves that state in a file.
 //! [`replay`] plays transactions and counts their cost. [`closed`] runs clients over a complete
-//! database. A [`life`] simulates a year on aging cells. An [`output`] is a result file, written
-//! atomically. A [`stopwatch`] measures our own code. Long work can be asked to [`stop`], and
-//! reports its progress by its [`effort`].
+//! database. [`ranking`] compares the results of runs. A [`life`] simulates a year on aging cells.
+//! An [`output`] is a result file, written atomically. A [`stopwatch`] measures our own code. Long
+//! work can be asked to [`stop`], and reports its progress by its [`effort`].
 //!
 //! Power cuts are in `flagstone-campaign`, the papers' claims in `flagstone-papers`.
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ pub mod driver;
 pub mod replay;
 pub mod chart;
 pub mod closed;
+pub mod ranking;
 pub mod life;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -18,6 +18,11 @@
 //! each rank is one page, and hot pages lie far apart. It does not depend on the seed, so that a
 //! device warmed up with one seed has the hot pages of another.
 
+mod transaction;
+
+pub use flagstone_host::Rid;
+pub use transaction::{Access, PAYLOAD_BYTES, Transaction, Verb};
+
 use flagstone::units::Lpn;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Zipf};

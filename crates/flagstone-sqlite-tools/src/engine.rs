@@ -38,25 +38,13 @@ impl Engine {
             .1
     }
 
-    /// Opens or creates a database. The caller must then call [`Engine::set_up`].
-    pub(crate) fn open(self, path: &Path) -> Result<Connection, Failure> {
-        match self {
-            Engine::Flagstone => open_store(path, true, None),
-            _ => Ok(Connection::open(path)?),
-        }
-    }
-
-    /// Opens or creates a database and sets it up. The connection waits up to a minute while other
-    /// connections hold locks.
+    /// Opens or creates a database and sets its journal mode. The connection waits up to a minute
+    /// while other connections hold locks.
     pub(crate) fn connect(self, path: &Path) -> Result<Connection, Failure> {
-        let db = self.open(path)?;
-        self.set_up(&db)?;
-        db.busy_timeout(Duration::from_secs(60))?;
-        Ok(db)
-    }
-
-    /// Sets the journal mode and related settings of a connection.
-    pub(crate) fn set_up(self, db: &Connection) -> Result<(), Failure> {
+        let db = match self {
+            Engine::Flagstone => open_store(path, true, None)?,
+            _ => Connection::open(path)?,
+        };
         let pragmas = match self {
             Engine::Flagstone => "",
             Engine::WalFull => "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
@@ -65,7 +53,8 @@ impl Engine {
             Engine::Truncate => "PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=FULL",
         };
         db.execute_batch(pragmas)?;
-        Ok(())
+        db.busy_timeout(Duration::from_secs(60))?;
+        Ok(db)
     }
 }
 

@@ -8,7 +8,6 @@ mod check;
 mod disk;
 mod engine;
 mod lives;
-mod nand;
 mod process;
 mod sizes;
 mod transfer;

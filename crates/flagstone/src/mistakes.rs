@@ -123,6 +123,11 @@ macro_rules! mistakes {
             pub const ALL: [($Mistake, &'static str); [$($name),+].len()] =
                 [$(($Mistake::$one, $name)),+];
         }
+
+        // In a build without mistakes they take no room. `.ci/run` compiles what ships so.
+        const _: () = assert!(
+            (size_of::<$crate::mistakes::Mistaken<$Mistake>>() > 0) == $crate::mistakes::COMPILED
+        );
     };
 }
 pub use mistakes;

@@ -1,36 +1,16 @@
-//! Mistakes made on purpose are in no build that ships: without the feature `mistakes` they take no
-//! room, and nothing that keeps data asks for the feature: neither stores, SQLite on them and the
-//! Python package, nor the plugin of nbdkit and the programs that move data.
+//! Mistakes made on purpose are in no build that ships: nothing that keeps data asks for the
+//! feature `mistakes`, neither stores, SQLite on them and the Python package, nor the plugin of
+//! nbdkit and the programs that move data.
 //!
 //! Cargo builds the library once for all crates of one command, with the features that any of them
-//! asks for. So `cargo test` builds it with the feature, for campaigns, and
-//! `cargo test -p flagstone --test shipping` without. `.ci/run` does both, and asks Cargo for the
-//! features of the crates that ship.
+//! asks for. `.ci/run` asks it for the features of the crates that ship, and compiles them alone;
+//! that mistakes take no room then is an assertion of `mistakes!`.
 
 use flagstone::commit::{self, Options};
-use flagstone::mistakes::{COMPILED, Mistaken};
 use flagstone_host::{self as host, HostConfig};
-use flagstone_index as index;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-
-/// Bytes that the mistake of each family takes where it is kept.
-fn bytes() -> [usize; 3] {
-    [
-        size_of::<Mistaken<commit::Mistake>>(),
-        size_of::<Mistaken<host::Mistake>>(),
-        size_of::<Mistaken<index::Mistake>>(),
-    ]
-}
-
-#[test]
-fn mistakes_take_room_where_they_are_asked_for_and_nowhere_else() {
-    assert_eq!(COMPILED, cfg!(feature = "mistakes"));
-    for bytes in bytes() {
-        assert_eq!(bytes > 0, COMPILED, "{bytes} bytes");
-    }
-}
 
 #[test]
 fn by_default_none_is_made() {

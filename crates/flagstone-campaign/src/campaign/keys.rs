@@ -1,9 +1,9 @@
 //! Clients of an index: transactions that insert, change and delete keys, over a device with a
 //! commit protocol or over a database. A place is a key.
 
-use super::oracle::{Contents, Payload, Place, payload, show};
 use super::work::Work;
 use super::world::{self, Done, Intent, Known, Stop, World};
+use crate::payload::{Contents, Payload, Place, payload, show};
 use flagstone::commit::DeviceError;
 use flagstone::units::{Lpn, Nanos};
 use flagstone_host::HostError;

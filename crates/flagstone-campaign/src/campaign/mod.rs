@@ -57,7 +57,6 @@ mod tests;
 pub use faults::Faults;
 pub use findings::Findings;
 pub use long::{CHUNK_CUTS, Counterexample, LongCampaign, LongError, Tally};
-pub(crate) use oracle::{name_of, payload, write_of};
 pub(crate) use run::caught;
 pub use run_id::{BaseId, Fall, RunId, RunIdError};
 pub use sabotage::Sabotage;

@@ -2,10 +2,10 @@
 //! logical page.
 
 use super::cells::LONGEST_OPEN;
-use super::oracle::{Contents, Place, payload, show};
 use super::work::Work;
 use super::world::{Done, Intent, Known, Stop, World, is_full, show_bytes};
 use crate::explain::Shown;
+use crate::payload::{Contents, Place, payload, show};
 use flagstone::commit::{Device, DeviceError, Isolation};
 use flagstone::ftl::FtlError;
 use flagstone::units::{Lpn, Nanos, TxId};

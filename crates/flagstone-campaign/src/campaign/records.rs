@@ -1,10 +1,10 @@
 //! Clients of a database: they begin, read, write and delete records, commit and abort. A place is
 //! a slot of a page.
 
-use super::oracle::{Contents, Place, payload, show};
 use super::value;
 use super::work::Work;
 use super::world::{self, Done, Intent, Known, Stop, World, show_bytes};
+use crate::payload::{Contents, Place, payload, show};
 use flagstone::commit::DeviceError;
 use flagstone::ftl::FtlError;
 use flagstone::units::{Lpn, Nanos, TxId};

@@ -11,6 +11,7 @@ use super::work::Work;
 use super::world::{Known, Stop, Story, World};
 use super::{Explored, RunResult, Subject};
 use crate::explain::{Remark, image};
+use crate::payload::{Contents, show};
 use flagstone::nand::{Ages, Chip, Moment};
 use flagstone::units::Nanos;
 use flagstone_lab::stop::Stopped;
@@ -362,17 +363,14 @@ impl<'a> Run<'a> {
         outcome
     }
 
-    fn compare(
-        &self,
-        found: &std::collections::BTreeMap<u32, super::oracle::Contents>,
-    ) -> Result<(), String> {
+    fn compare(&self, found: &std::collections::BTreeMap<u32, Contents>) -> Result<(), String> {
         for (&page, contents) in found {
             let right = self.known.oracle.read(page);
             if *contents != right {
                 return Err(format!(
                     "page {page} holds {}, not {}",
-                    super::oracle::show(contents),
-                    super::oracle::show(&right)
+                    show(contents),
+                    show(&right)
                 ));
             }
         }

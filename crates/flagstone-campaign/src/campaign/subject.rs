@@ -133,7 +133,7 @@ impl Subject {
     /// Whether the protocol as published differs from the repaired variant.
     pub fn is_as_published(self) -> bool {
         match self {
-            Subject::Protocol(kind) => kind.info().as_published,
+            Subject::Protocol(kind) => kind.info().published.is_some(),
             Subject::Stack(_) | Subject::Index(..) => false,
         }
     }

@@ -1,6 +1,6 @@
 //! The bytes of a record: writer, number of the write, and padding up to the length of the record.
 
-use super::oracle::{Payload, Place, payload, write_of};
+use crate::payload::{Payload, Place, payload, write_of};
 
 /// Minimum and maximum length in bytes.
 pub(super) type Lengths = (u16, u16);

@@ -3,10 +3,11 @@
 
 use super::BaseId;
 use super::cells;
-use super::oracle::{Contents, Oracle, Place, show};
+use super::oracle::Oracle;
 use super::shape::{Habits, Shape};
 use super::work::Work;
 use crate::explain::{Remark, Shown, Tale};
+use crate::payload::{Contents, Place, show};
 use flagstone::commit::{DeviceError, Ruling};
 use flagstone::ftl::FtlError;
 use flagstone::units::{Nanos, TxId};

@@ -4,7 +4,7 @@
 use super::story::Page;
 use super::subject::What;
 use super::tale::Kept;
-use crate::campaign::name_of;
+use crate::payload::name_of;
 use flagstone::commit::{Field, seal_count};
 use flagstone::ftl::{Header, PageKind, VERDICT_BYTES, header, verdict};
 use flagstone::layout::get;

@@ -7,7 +7,6 @@ use super::steps::Teller;
 use super::story::{Ending, Lane, Pane, Shape, Step, Story};
 use super::subject::What;
 use super::tale::{Event, Remark, Tale};
-use super::why;
 use flagstone::nand::Geometry;
 use std::collections::BTreeSet;
 
@@ -126,7 +125,7 @@ impl Told<'_> {
             ));
         }
         if self.published {
-            why.extend(why::published(self.what.name()));
+            why.extend(self.what.published());
         }
         Ending {
             good: false,

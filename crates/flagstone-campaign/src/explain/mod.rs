@@ -28,7 +28,6 @@ mod tale;
 #[cfg(test)]
 mod tests;
 mod text;
-mod why;
 
 pub(crate) use counterexample::Told;
 pub use page::page;
@@ -142,7 +141,7 @@ fn ending(what: What, seen: &Seen, touched: &BTreeSet<u32>, form: Form) -> Endin
             .to_string(),
         Some(wrong) => {
             if form == Form::Published {
-                why = why::published(what.name());
+                why = what.published();
             } else {
                 why.push("It has no commit protocol: each write counts by itself.".into());
             }

@@ -4,7 +4,7 @@
 
 use super::subject::{Form, Machine, Subject};
 use super::tale::{Remark, Shown, Tale, image};
-use crate::campaign::{name_of, payload};
+use crate::payload::{name_of, payload};
 use flagstone::commit::DeviceError;
 use flagstone::ftl::FtlError;
 use flagstone::nand::{Chip, Cut, Flash, PowerCut, Shared, Tracer};

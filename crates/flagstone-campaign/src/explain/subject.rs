@@ -1,7 +1,7 @@
 //! The subject: a protocol for logical pages, or one for records, on the smallest device that suits
 //! it.
 
-use crate::campaign::write_of;
+use crate::payload::write_of;
 use flagstone::commit::{
     Device, DeviceError, Field, Kind, MergedPage, Options, Pending, RecordDevice, RecordKind,
     RecordOptions, Row, Ruling, Table,
@@ -20,6 +20,15 @@ pub(crate) enum Form {
     /// As published in the paper.
     Published,
 }
+
+/// What the printed forms of record protocols lose: see the header of `flagstone::commit::records`.
+const PUBLISHED_RECORDS: [&str; 2] = [
+    "The printed form sets flags before the pages that they commit are durable. The repaired form \
+     waits: all pages of a transaction are durable before the first flag that commits it.",
+    "The printed form reclaims a version whose pending records are all aborted, and with it what \
+     others had committed there. In the repaired form, records that are not pending count as \
+     committed when a version is to be reclaimed.",
+];
 
 /// The protocol.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +60,19 @@ impl What {
         match self {
             What::Pages(kind) => kind.info().name,
             What::Records(kind) => kind.info().name,
+        }
+    }
+
+    /// What the printed form leaves out, and what is lost with it; empty if nothing is.
+    pub(crate) fn published(self) -> Vec<String> {
+        match self {
+            What::Pages(kind) => kind.info().published.map_or(Vec::new(), |printed| {
+                vec![format!(
+                    "The printed form leaves out {} (docs/protocols.md#departures). {}",
+                    printed.without, printed.loses
+                )]
+            }),
+            What::Records(_) => PUBLISHED_RECORDS.map(String::from).to_vec(),
         }
     }
 
@@ -142,10 +164,7 @@ impl Subject {
     }
 
     pub(super) fn has_published(&self) -> bool {
-        match self.what {
-            What::Pages(kind) => kind.info().as_published,
-            What::Records(_) => true,
-        }
+        !self.what.published().is_empty()
     }
 
     /// Whether a transaction may write a page twice.

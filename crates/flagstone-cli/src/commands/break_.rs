@@ -359,9 +359,11 @@ fn subjects_of(args: &Args) -> Result<Vec<Subject>, Failure> {
         kinds.retain(|kind| kind.info().atomic);
     }
     if args.as_published {
-        kinds.retain(|kind| kind.info().as_published);
+        kinds.retain(|kind| kind.info().published.is_some());
         if kinds.is_empty() {
-            let all = Kind::ALL.iter().filter(|kind| kind.info().as_published);
+            let all = Kind::ALL
+                .iter()
+                .filter(|kind| kind.info().published.is_some());
             let names: Vec<&str> = all.map(|kind| kind.info().name).collect();
             return Err(Failure::Usage(format!(
                 "--as-published: the published variant of {} does not differ; these have one that \

@@ -5,9 +5,7 @@ mod over;
 pub(super) mod page;
 mod replayed;
 mod report;
-mod separation;
 mod stacks;
-mod standing;
 mod table;
 
 use super::settings::{Given, Owner};
@@ -18,13 +16,13 @@ use flagstone::nand::Pairing;
 use flagstone_lab::device::{DeviceSpec, presets};
 use flagstone_lab::image;
 use flagstone_lab::output::Output;
+use flagstone_lab::ranking::Measured;
 use flagstone_lab::replay::{
     InputName, ReplayError, ReplayRecord, Script, Setup, Terms, Times, script_of, write_times,
 };
 use flagstone_lab::trace::{Trace, file};
 use flagstone_lab::workload::{Drawn, Pattern};
 use report::{Outcome, Printed, report, run_all};
-use standing::Measured;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
@@ -590,4 +588,74 @@ fn about(device: &DeviceSpec, fill: Option<f64>) -> String {
         g.planes(),
         g.cell,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Args, Comparison};
+    use clap::Parser;
+    use flagstone_lab::ranking::separation::{Cause, cause};
+    use flagstone_lab::ranking::{Measured, Row};
+    use flagstone_lab::replay::ReplayRecord;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn rows(options: &str) -> Vec<Row<ReplayRecord>> {
+        let line = Line::parse_from(std::iter::once("compare").chain(options.split(' ')));
+        let comparison = Comparison::new(&line.args).unwrap_or_else(|_| panic!("{options}"));
+        let outcomes = comparison.run().into_iter();
+        let row = |ended: Vec<Result<ReplayRecord, _>>| Row {
+            runs: ended.into_iter().map(|run| run.expect("it runs")).collect(),
+        };
+        outcomes.map(|outcome| row(outcome.ended)).collect()
+    }
+
+    /// How much more device time a transaction of the second row takes, as a share.
+    fn gap([first, last]: &[Row<ReplayRecord>; 2]) -> f64 {
+        let rate = |row: &Row<ReplayRecord>| row.mean(Measured::rate);
+        rate(first) / rate(last) - 1.0
+    }
+
+    fn pair(options: &str) -> [Row<ReplayRecord>; 2] {
+        rows(options).try_into().expect("two protocols")
+    }
+
+    /// Without the blamed cause, less than half of the difference must remain.
+    #[test]
+    fn without_what_is_blamed_the_difference_goes() {
+        let small = "--workload uniform --requests 24000 --fill 0.3 --protocols seal,aw";
+        let one_plane = format!("{small} --device lazybtree --pages-per-transaction");
+        let rolls_back = "--device lazybtree --workload zipf:0.9 --requests 24000 --fill 0.9 \
+                          --protocols seal,scc --abort-ratio";
+        let cases = [
+            (
+                format!("{small} --pages-per-transaction 1"),
+                Cause::Isolation,
+                format!("{small} --pages-per-transaction 1 --isolation strict"),
+            ),
+            (
+                format!("{one_plane} 1"),
+                Cause::Protocol,
+                format!("{one_plane} 64"),
+            ),
+            (
+                format!("{rolls_back} 0.3"),
+                Cause::Collection,
+                format!("{rolls_back} 0"),
+            ),
+        ];
+        for (with, blamed, without) in cases {
+            let rows = pair(&with);
+            assert_eq!(cause(&rows[0], &rows[1]), Some(blamed), "{with}");
+            let (before, after) = (gap(&rows), gap(&pair(&without)));
+            assert!(
+                after < before / 2.0,
+                "{before} with {with}, {after} with {without}"
+            );
+        }
+    }
 }

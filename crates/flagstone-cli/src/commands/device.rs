@@ -94,7 +94,7 @@ fn fill(args: &Fill) -> Result<(), Failure> {
             error.into()
         }
     };
-    if args.as_published && !setup.kind.info().as_published {
+    if args.as_published && setup.kind.info().published.is_none() {
         return Err(Failure::Usage(format!(
             "the published variant of {} does not differ: leave --as-published out",
             setup.kind

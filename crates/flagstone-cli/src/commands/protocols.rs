@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 "reprograms": info.reprograms,
                 "page_written_twice_in_a_transaction": info.rewrites,
                 "atomic": info.atomic,
-                "as_published": info.as_published,
+                "as_published": info.published.is_some(),
                 "modes": modes(info),
                 "settings": settings.collect::<Vec<_>>(),
             });
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     ]);
     for info in infos {
         let mut modes = modes(info);
-        if info.as_published {
+        if info.published.is_some() {
             modes.push("as-published");
         }
         table.add_row([

@@ -62,21 +62,17 @@ mod tests;
 
 pub(super) use open::{AFC_EX, CFC_EX, log_pages_min, open, record_options};
 
-use super::below::As;
 use super::config::Mistake;
-use super::frame::{Frame, Mark};
+use super::frame::{Frame, Mark, room_of};
 use super::locks::{Mode, Resource};
-use super::log::{Log, LogRecord, Lsn, Tape, What};
-use super::manager::{
-    Admission, Commit, CommitSteps, Manager, Memory, Redo, RollBack, Room, WriteBack,
-};
-use super::wal::{common, room_of};
-use super::{HostError, Rid, wait_for};
-use flagstone::commit::{MergedPage, Pending, room_beside};
-use flagstone::mistakes::Mistaken;
-use flagstone::page::{Page, SlotNo};
+use super::log::{Log, LogRecord, Lsn, What};
+use super::tools::{Tools, Verbs};
+use super::{HostError, Rid, Step, Why, wait_for};
+use flagstone::commit::{MergedPage, Pending, RecordDevice, room_beside};
+use flagstone::page::SlotNo;
 use flagstone::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a log record without a body.
@@ -87,7 +83,7 @@ const BARE: u64 = LogRecord::bytes(0) as u64;
 #[derive(Debug, Clone, Default)]
 struct Before {
     value: Option<Box<[u8]>>,
-    /// The oldest log record that a fresh record needs, see `Marks::fresh`; `None` if the old state
+    /// The oldest log record that a fresh record needs, see `Frame::fresh`; `None` if the old state
     /// is not fresh.
     fresh: Option<Lsn>,
 }
@@ -103,392 +99,319 @@ struct Tx {
     flushed: Nanos,
 }
 
-struct FlagEx {
-    log: Log,
+pub(super) struct FlagEx {
+    pub(super) device: Box<RecordDevice>,
+    pub(super) log: Log,
     txs: BTreeMap<TxId, Tx>,
     /// Fresh records that an abort has restored and whose pages are not in the pool.
     orphans: BTreeMap<Rid, Before>,
     /// For each page, the instant at which all commits in it are durable, if that may be in the
     /// future.
     not_before: FxHashMap<Lpn, Nanos>,
+    /// When all pages written so far are durable and all flags are set.
+    safe_at: Nanos,
     /// Maximum distance in bytes of a page's LSN ahead of the durable log.
     ahead: u64,
-    max_c: u8,
-    page_bytes: usize,
-    mistake: Mistaken<Mistake>,
-    /// Records of the last read page that are older than its image, with their LSNs.
-    restored: Vec<(SlotNo, Lsn)>,
-    bytes: Vec<u8>,
-}
-
-/// Sets or removes a record of a page.
-fn set(
-    page: &mut Page,
-    rid: Rid,
-    value: Option<&[u8]>,
-    page_bytes: usize,
-) -> Result<(), HostError> {
-    let set = page.set(rid.slot, value, page_bytes);
-    set.map_err(|error| HostError::no_room(rid.page, error))
+    /// The last read page.
+    read: MergedPage,
 }
 
 impl FlagEx {
-    fn new(
-        log: Log,
-        (buffer, max_c): (usize, u8),
-        mistake: Mistaken<Mistake>,
-        page_bytes: usize,
-    ) -> FlagEx {
+    fn new(device: RecordDevice, log: Log, buffer: usize) -> FlagEx {
         FlagEx {
+            device: Box::new(device),
             ahead: buffer as u64 + log.payload(),
             log,
             txs: BTreeMap::new(),
             orphans: BTreeMap::new(),
             not_before: FxHashMap::default(),
-            max_c,
-            page_bytes,
-            mistake,
-            restored: Vec::new(),
-            bytes: Vec::new(),
+            safe_at: Nanos::ZERO,
+            read: MergedPage::default(),
         }
     }
 
-    /// Whether a page has space for a record of `len` bytes instead of the present one, plus all
-    /// records that live transactions may restore and the list of pending records (R11).
-    fn fits(&self, frame: &Frame, tx: TxId, rid: Rid, len: Option<usize>) -> Result<(), HostError> {
-        let page_bytes = self.page_bytes;
-        let mut txs: Vec<TxId> = vec![tx];
-        let mut slots = 1;
-        let own = room_of(frame.page.get(rid.slot).map(<[u8]>::len));
-        let mut needed = frame.page.image_bytes() - own + own.max(room_of(len));
-        for mark in &frame.marks.pending {
-            let slot = mark.slot;
-            let rid_there = Rid { slot, ..rid };
-            let before = self
-                .txs
-                .get(&mark.tx)
-                .and_then(|known| known.before.get(&rid_there));
-            let before = before.and_then(|before| before.value.as_deref());
-            let before = room_of(before.map(<[u8]>::len));
-            if slot == rid.slot {
-                let most = own.max(room_of(len));
-                needed += before.saturating_sub(most);
-                continue;
-            }
-            needed += before.saturating_sub(room_of(frame.page.get(slot).map(<[u8]>::len)));
-            slots += 1;
-            if !txs.contains(&mark.tx) {
-                txs.push(mark.tx);
-            }
-        }
-        let list = page_bytes - room_beside(page_bytes, txs.len(), slots);
-        if needed + list > page_bytes {
-            return Err(HostError::PageFull {
-                page: rid.page,
-                needed: needed + list,
-                page_bytes,
-            });
-        }
-        Ok(())
-    }
-}
-
-impl Manager for FlagEx {
-    fn overhead(&self) -> usize {
-        self.page_bytes - room_beside(self.page_bytes, 1, 1)
-    }
-
-    fn log(&self) -> Option<&Log> {
-        Some(&self.log)
-    }
-
-    fn log_mut(&mut self) -> Option<&mut Log> {
-        Some(&mut self.log)
-    }
-
-    fn loaded(
+    /// Changes a record of a fetched page. Nothing was changed unless the answer is `Done`.
+    fn change(
         &mut self,
-        at: Lpn,
-        frame: &mut Frame,
-        read: &mut MergedPage,
-    ) -> Result<(), HostError> {
-        for Pending { tx, slots } in &read.pending {
-            let marks = slots.iter().map(|&slot| Mark {
-                slot,
-                tx: *tx,
-                since: 0,
-                flushed: true,
-            });
-            frame.marks.pending.extend(marks);
-        }
-        self.restored = std::mem::take(&mut read.restored);
-        let page = Rid { page: at, slot: 0 }..=Rid {
-            page: at,
-            slot: SlotNo::MAX,
-        };
-        let back: Vec<Rid> = self.orphans.range(page).map(|(&rid, _)| rid).collect();
-        for rid in back {
-            let orphan = self.orphans.remove(&rid).expect("it was found");
-            let value = orphan.value.as_deref();
-            set(&mut frame.page, rid, value, self.page_bytes)?;
-            let since = orphan.fresh.expect("only fresh records are orphans");
-            frame.marks.fresh.insert(rid.slot, since);
-            frame.touch(since);
-        }
-        Ok(())
-    }
-
-    fn enters(&self, frame: &Frame) -> Vec<TxId> {
-        let pending = frame.marks.pending.iter().map(|mark| mark.tx);
-        let mut new: Vec<TxId> = pending.filter(|tx| self.on_device(*tx).is_none()).collect();
-        new.sort_unstable();
-        new.dedup();
-        new
-    }
-
-    fn entered(&mut self, tx: TxId, _: TxId) {
-        self.txs
-            .get_mut(&tx)
-            .expect("what is pending is live")
-            .entered = true;
-    }
-
-    fn on_device(&self, tx: TxId) -> Option<TxId> {
-        self.txs.get(&tx)?.entered.then_some(tx)
-    }
-
-    fn write_back(&mut self, now: Nanos, at: Lpn, frame: &Frame) -> WriteBack {
-        let ready = self.not_before.get(&at);
-        let not_before = ready.map_or(now, |&ready| now.max(ready));
-        // D2: a page's LSN is at most `ahead` bytes ahead of the durable log.
-        let lsn = frame.page.lsn();
-        let is_ahead = lsn > self.log.durable_at(not_before) + self.ahead;
-        let mut pending: Vec<Pending> = Vec::new();
-        for mark in &frame.marks.pending {
-            match pending.iter_mut().find(|other| other.tx == mark.tx) {
-                Some(other) => other.slots.push(mark.slot),
-                None => pending.push(Pending {
-                    tx: mark.tx,
-                    slots: vec![mark.slot],
-                }),
-            }
-        }
-        WriteBack {
-            not_before,
-            log_to: is_ahead.then_some(lsn + 1),
-            how: As::Listing(pending),
-        }
-    }
-
-    fn written(&mut self, frame: &mut Frame, how: &As, done: Nanos) {
-        let As::Listing(pending) = how else {
-            unreachable!("pages are written with what is pending in them");
-        };
-        for Pending { tx, .. } in pending {
-            let known = self.txs.get_mut(tx).expect("what is pending is live");
-            known.flushed = known.flushed.max(done);
-        }
-        for mark in &mut frame.marks.pending {
-            (mark.since, mark.flushed) = (0, true);
-        }
-        frame.owner = pending.first().map(|first| first.tx);
-        frame.marks.fresh.clear();
-    }
-
-    fn admit(&mut self, memory: &mut Memory, tx: TxId, rid: Rid) -> Admission {
-        // R13: the transaction waits for one of the others.
-        let (what, mode) = (Resource::Updaters(rid.page), Mode::Counted(self.max_c));
-        let waits = wait_for(memory.locks.acquire(tx, what, mode));
-        waits.map_or(Admission::Granted, Admission::Refused)
-    }
-
-    fn room(
-        &mut self,
-        memory: &Memory,
+        tools: &mut Tools,
+        now: Nanos,
         tx: TxId,
         rid: Rid,
         bytes: Option<&[u8]>,
-    ) -> Result<Room, HostError> {
-        let frame = memory.pool.peek(rid.page).expect("it was fetched");
+    ) -> Result<Step<()>, HostError> {
+        let page_bytes = tools.page_bytes;
         let len = bytes.map(<[u8]>::len);
-        if frame.page.get(rid.slot).is_none() && len.is_none() {
-            return Ok(Room::Unneeded);
+        if tools.frame(rid.page).page.get(rid.slot).is_none() && len.is_none() {
+            return Ok(Step::Done((), now));
         }
-        self.fits(frame, tx, rid, len)?;
-        self.log_room(memory, BARE + len.unwrap_or(0) as u64)
-    }
-
-    fn update(
-        &mut self,
-        memory: &mut Memory,
-        tx: TxId,
-        rid: Rid,
-        bytes: Option<&[u8]>,
-    ) -> Result<(), HostError> {
-        let frame = memory.frame(rid.page);
+        self.fits(tools, tx, rid, len)?;
+        let logged = BARE + len.unwrap_or(0) as u64;
+        if let Some(victim) = self.make_room(tools, now, rid.page, logged)? {
+            let why = Why::LogFull;
+            return Ok(Step::Abort { victim, why });
+        }
+        let forget = tools.has(Mistake::NoBeforeImage);
+        let frame = tools.frame_mut(rid.page);
         let old = frame.page.get(rid.slot);
-        let mut entry = LogRecord {
-            // The old value is never restored from the log, so it is left out.
-            compensates: true,
-            page: rid.page,
-            slot: rid.slot,
-            ..LogRecord::mark(What::Update, tx, 0, &[])
-        };
-        match (old, bytes) {
-            (Some(old), Some(new)) => {
-                let (start, end) = common(old, new);
-                entry.at = start as u16;
-                entry.replaced = (old.len() - end - start) as u16;
-                entry.new = &new[start..new.len() - end];
-            }
-            (None, Some(new)) => (entry.what, entry.new) = (What::Insert, new),
-            (_, None) => entry.what = What::Delete,
+        // The old value is never restored from the log, so it is left out.
+        let mut entry = LogRecord::change(tx, 0, rid, old, bytes);
+        (entry.compensates, entry.old) = (true, &[]);
+        if entry.what == What::Delete {
+            entry.replaced = 0;
         }
         let lsn = self.log.append(&entry)?;
         let known = self.txs.entry(tx).or_default();
         known.pages.insert(rid.page);
-        let fresh = frame.marks.fresh.remove(&rid.slot);
-        if let std::collections::btree_map::Entry::Vacant(place) = known.before.entry(rid) {
-            let forget = self.mistake.is(Mistake::NoBeforeImage);
+        let fresh = frame.fresh.remove(&rid.slot);
+        if let Entry::Vacant(place) = known.before.entry(rid) {
             place.insert(Before {
                 value: old.map(Box::from),
                 fresh: fresh.filter(|_| !forget),
             });
         }
-        let pending = &mut frame.marks.pending;
-        match pending.iter_mut().find(|mark| mark.slot == rid.slot) {
+        match frame.pending.iter_mut().find(|mark| mark.slot == rid.slot) {
             Some(mark) if mark.since == 0 => mark.since = lsn,
             Some(_) => {}
-            None => pending.push(Mark {
+            None => frame.pending.push(Mark {
                 slot: rid.slot,
                 tx,
                 since: lsn,
                 flushed: false,
             }),
         }
-        set(&mut frame.page, rid, bytes, self.page_bytes)?;
+        frame.set(rid, bytes, page_bytes)?;
         frame.page.set_lsn(lsn);
         frame.touch(lsn);
+        self.log.spill(&mut *self.device, now)?;
+        Ok(Step::Done((), now))
+    }
+
+    /// Fails if the page has no room for a record of `len` bytes instead of the present one, plus
+    /// all records that live transactions may restore and the list of pending records (R11).
+    fn fits(&self, tools: &Tools, tx: TxId, rid: Rid, len: Option<usize>) -> Result<(), HostError> {
+        let (frame, page_bytes) = (tools.frame(rid.page), tools.page_bytes);
+        let mut txs: Vec<TxId> = vec![tx];
+        let mut slots = 1;
+        let room_at = |slot| room_of(frame.page.get(slot).map(<[u8]>::len));
+        let most = room_at(rid.slot).max(room_of(len));
+        let mut needed = frame.page.image_bytes() - room_at(rid.slot) + most;
+        for mark in &frame.pending {
+            let slot = mark.slot;
+            let known = self.txs.get(&mark.tx);
+            let before = known.and_then(|known| known.before.get(&Rid { slot, ..rid }));
+            let before = before.and_then(|before| before.value.as_deref());
+            let before = room_of(before.map(<[u8]>::len));
+            if slot == rid.slot {
+                needed += before.saturating_sub(most);
+                continue;
+            }
+            needed += before.saturating_sub(room_at(slot));
+            slots += 1;
+            if !txs.contains(&mark.tx) {
+                txs.push(mark.tx);
+            }
+        }
+        needed += page_bytes - room_beside(page_bytes, txs.len(), slots);
+        if needed > page_bytes {
+            return Err(HostError::PageFull {
+                page: rid.page,
+                needed,
+                page_bytes,
+            });
+        }
         Ok(())
     }
 
-    fn commit(&mut self, memory: &mut Memory, _: Nanos, tx: TxId) -> Result<Commit, HostError> {
-        let Some(known) = self.txs.get(&tx) else {
-            return Ok(Commit::Nothing);
-        };
-        let in_buffer = known.pages.iter().any(|&page| {
-            let frame = memory.pool.peek(page);
-            let mut marks = frame.into_iter().flat_map(|frame| &frame.marks.pending);
-            marks.any(|mark| mark.tx == tx && mark.since != 0)
-        });
-        let mut log_to = None;
-        if in_buffer {
-            let commit = LogRecord::mark(What::Commit, tx, 0, &[]);
-            log_to = Some(self.log.append(&commit)? + 1);
-        }
-        Ok(Commit::Steps(CommitSteps {
-            not_before: known.flushed,
-            log_to,
-            ..CommitSteps::default()
-        }))
-    }
-
-    fn committed(&mut self, memory: &mut Memory, tx: TxId, done: Nanos) {
-        let Some(known) = self.txs.remove(&tx) else {
-            return;
-        };
+    /// Ends a transaction whose commit is durable at `done`: its records on flash are committed,
+    /// the others are fresh.
+    fn committed(&mut self, tools: &mut Tools, tx: TxId, done: Nanos) {
+        let known = self.txs.remove(&tx).unwrap_or_default();
+        let only_newest = tools.has(Mistake::NewestCommit);
         for page in known.pages {
             // An earlier commit in this page may be durable later: flags and logs differ in order.
             let ready = self.not_before.entry(page).or_default();
-            *ready = if self.mistake.is(Mistake::NewestCommit) {
-                done
-            } else {
-                done.max(*ready)
-            };
-            let Some(frame) = memory.pool.peek_mut(page) else {
+            *ready = if only_newest { done } else { done.max(*ready) };
+            let Some(frame) = tools.pool.peek_mut(page) else {
                 continue;
             };
-            let own = frame.marks.pending.extract_if(.., |mark| mark.tx == tx);
+            let own = frame.pending.extract_if(.., |mark| mark.tx == tx);
             for mark in own.filter(|mark| mark.since != 0) {
-                let rid = Rid {
-                    page,
-                    slot: mark.slot,
-                };
-                let before = known.before.get(&rid).and_then(|before| before.fresh);
+                let slot = mark.slot;
+                let before = known.before.get(&Rid { page, slot });
+                let before = before.and_then(|before| before.fresh);
                 let since = before.filter(|_| !mark.flushed).unwrap_or(mark.since);
-                frame.marks.fresh.insert(mark.slot, since);
+                frame.fresh.insert(slot, since);
             }
         }
     }
 
-    fn abort(&mut self, memory: &mut Memory, tx: TxId) -> Result<RollBack, HostError> {
+    /// When the commits of all records of a page that are not pending are durable, at `now` at the
+    /// earliest.
+    fn committed_at(&self, now: Nanos, at: Lpn) -> Nanos {
+        let ready = self.not_before.get(&at);
+        ready.map_or(now, |&ready| now.max(ready))
+    }
+}
+
+impl Verbs for FlagEx {
+    fn read_page(&mut self, tools: &mut Tools, now: Nanos, at: Lpn) -> Result<Frame, HostError> {
+        let ready = self.device.read(now, at, &mut self.read)?;
+        let mut frame = Frame::parse(at, &self.read.image, ready)?;
+        for Pending { tx, slots } in &self.read.pending {
+            frame.pending.extend(slots.iter().map(|&slot| Mark {
+                slot,
+                tx: *tx,
+                since: 0,
+                flushed: true,
+            }));
+        }
+        let first = Rid { page: at, slot: 0 };
+        let page = first..=Rid {
+            slot: SlotNo::MAX,
+            ..first
+        };
+        let back: Vec<Rid> = self.orphans.range(page).map(|(&rid, _)| rid).collect();
+        for rid in back {
+            let orphan = self.orphans.remove(&rid).expect("it was found");
+            frame.set(rid, orphan.value.as_deref(), tools.page_bytes)?;
+            let since = orphan.fresh.expect("only fresh records are orphans");
+            frame.fresh.insert(rid.slot, since);
+            frame.touch(since);
+        }
+        Ok(frame)
+    }
+
+    fn write_back(&mut self, tools: &mut Tools, now: Nanos, at: Lpn) -> Result<Nanos, HostError> {
+        let frame = tools.frame(at);
+        let mut pending: Vec<Pending> = Vec::new();
+        for Mark { slot, tx, .. } in &frame.pending {
+            match pending.iter_mut().find(|listed| listed.tx == *tx) {
+                Some(listed) => listed.slots.push(*slot),
+                None => pending.push(Pending {
+                    tx: *tx,
+                    slots: vec![*slot],
+                }),
+            }
+        }
+        for Pending { tx, .. } in &pending {
+            let known = self.txs.get_mut(tx).expect("what is pending is live");
+            if !known.entered {
+                self.device.enter(*tx)?;
+                known.entered = true;
+            }
+        }
+        let lsn = frame.page.lsn();
+        tools.emit(at)?;
+        let mut issue = self.committed_at(now, at);
+        // D2: a page's LSN is at most `ahead` bytes ahead of the durable log.
+        if lsn > self.log.durable_at(issue) + self.ahead {
+            issue = self.log.force(&mut *self.device, issue, lsn + 1)?;
+        }
+        let done = self.device.write(issue, at, &tools.image, &pending)?;
+        self.safe_at = self.safe_at.max(done);
+        for Pending { tx, .. } in &pending {
+            let known = self.txs.get_mut(tx).expect("what is pending is live");
+            known.flushed = known.flushed.max(done);
+        }
+        let frame = tools.frame_mut(at);
+        for mark in &mut frame.pending {
+            (mark.since, mark.flushed) = (0, true);
+        }
+        frame.owner = pending.first().map(|first| first.tx);
+        frame.fresh.clear();
+        tools.written(at);
+        Ok(issue)
+    }
+
+    fn write(
+        &mut self,
+        tools: &mut Tools,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Step<()>, HostError> {
+        // R13: the transaction waits for one of the others.
+        let mode = Mode::Counted(self.device.max_c());
+        let granted = tools.locks.acquire(tx, Resource::Updaters(rid.page), mode);
+        if let Some(waits) = wait_for(granted) {
+            return Ok(waits);
+        }
+        let Some(ready) = tools.fetch(self, now, rid.page, true)? else {
+            return tools.exhausted();
+        };
+        let changed = self.change(tools, ready, tx, rid, bytes);
+        tools.end_write(self, rid.page, changed)
+    }
+
+    fn commit(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
+        let Some(known) = self.txs.get(&tx) else {
+            return Ok(Step::Done((), now));
+        };
+        let in_buffer = known.pages.iter().any(|&page| {
+            let frame = tools.pool.peek(page);
+            let mut marks = frame.into_iter().flat_map(|frame| &frame.pending);
+            marks.any(|mark| mark.tx == tx && mark.since != 0)
+        });
+        let (entered, flushed) = (known.entered, now.max(known.flushed));
+        let mut done = flushed;
+        if in_buffer {
+            let commit = LogRecord::mark(What::Commit, tx, 0, &[]);
+            let lsn = self.log.append(&commit)?;
+            done = self.log.force(&mut *self.device, flushed, lsn + 1)?;
+        }
+        if entered {
+            let early = tools.has(Mistake::FlagsBeforeLog);
+            let set = self.device.commit(if early { flushed } else { done }, tx)?;
+            self.safe_at = self.safe_at.max(set);
+            // D3: a commit that is in the log does not wait for its flags.
+            if !in_buffer {
+                done = set;
+            }
+        }
+        if tools.has(Mistake::EarlyAcknowledgement) {
+            done = now;
+        }
+        self.committed(tools, tx, done);
+        self.checkpoint_if_due(tools, now)?;
+        Ok(Step::Done((), done))
+    }
+
+    fn abort(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
         let Some(known) = self.txs.remove(&tx) else {
-            return Ok(RollBack::Nothing);
+            return Ok(now);
         };
         for (rid, before) in known.before {
-            let Some(frame) = memory.pool.peek_mut(rid.page) else {
+            let Some(frame) = tools.pool.peek_mut(rid.page) else {
                 if before.fresh.is_some() {
                     self.orphans.insert(rid, before);
                 }
                 continue;
             };
-            let value = before.value.as_deref();
-            set(&mut frame.page, rid, value, self.page_bytes)?;
-            frame.marks.pending.retain(|mark| mark.slot != rid.slot);
+            frame.set(rid, before.value.as_deref(), tools.page_bytes)?;
+            frame.pending.retain(|mark| mark.slot != rid.slot);
             if let Some(since) = before.fresh {
-                frame.marks.fresh.insert(rid.slot, since);
+                frame.fresh.insert(rid.slot, since);
                 frame.touch(since);
-                memory.mark(rid.page);
+                tools.mark(rid.page);
             }
         }
         for at in known.pages {
-            let Some(frame) = memory.pool.peek_mut(at) else {
+            let Some(frame) = tools.pool.peek_mut(at) else {
                 continue;
             };
-            let marks = &frame.marks;
-            let in_buffer = marks.pending.iter().any(|mark| mark.since != 0);
-            if !in_buffer && marks.fresh.is_empty() {
+            let in_buffer = frame.pending.iter().any(|mark| mark.since != 0);
+            if !in_buffer && frame.fresh.is_empty() {
                 frame.changed = 0;
-                memory.mark(at);
+                tools.mark(at);
             }
         }
-        Ok(RollBack::Forgotten)
-    }
-
-    fn checkpoint_due(&self) -> Option<Lsn> {
-        self.is_checkpoint_due()
-    }
-
-    fn absent(&self, older_than: Lsn) -> Vec<Lpn> {
-        let is_old = |since: Option<Lsn>| since.is_some_and(|since| since < older_than);
-        let orphans = self.orphans.iter();
-        let old = orphans.filter(|(_, before)| is_old(before.fresh));
-        let mut pages: Vec<Lpn> = old.map(|(rid, _)| rid.page).collect();
-        pages.dedup();
-        pages
-    }
-
-    fn checkpoint(&mut self, memory: &Memory) -> Result<(Lsn, Lsn), HostError> {
-        self.log_checkpoint(memory)
-    }
-
-    fn analyse<'t>(&mut self, tape: &'t Tape) -> Result<Vec<Redo<'t>>, HostError> {
-        Ok(restart::changes(tape))
-    }
-
-    fn redo(&mut self, memory: &mut Memory, changes: Redo<'_>) -> Result<(), HostError> {
-        self.redo_page(memory, changes)
-    }
-
-    fn cleans_redone(&self) -> bool {
-        true // D2
-    }
-
-    fn restarted(&mut self, _: &Memory) -> Result<Lsn, HostError> {
-        if !self.mistake.is(Mistake::NoGap) {
-            self.log.skip(self.ahead);
+        let mut done = now;
+        if known.entered {
+            done = self.device.abort(now, tx)?;
         }
-        Ok(Lsn::MAX)
+        self.checkpoint_if_due(tools, done)?;
+        Ok(done)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {

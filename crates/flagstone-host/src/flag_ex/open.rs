@@ -2,16 +2,18 @@
 //! log's master is written.
 
 use super::super::HostError;
-use super::super::below::Below;
 use super::super::config::{HostConfig, ManagerInfo, Mistake};
-use super::super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, Log, LogPlace, LogSettings};
-use super::super::manager::Opened;
-use super::{FlagEx, checkpoint};
+use super::super::log::{
+    BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, Log, LogPages, LogPlace, LogSettings,
+};
+use super::super::machine::{Machine, Opened};
+use super::super::tools::Tools;
+use super::{FlagEx, MergedPage, checkpoint};
 use flagstone::commit::{Options, RecordDevice, RecordKind, RecordOptions};
-use flagstone::ftl::Config;
+use flagstone::ftl::{Cause, Config};
 use flagstone::nand::Flash;
 use flagstone::settings::{BadSetting, Setting, Settings};
-use flagstone::units::Nanos;
+use flagstone::units::{Lpn, Nanos};
 
 pub(crate) const CFC_EX: ManagerInfo = ManagerInfo {
     name: "cfc-ex",
@@ -71,7 +73,7 @@ pub(crate) fn record_options(
     Ok(options)
 }
 
-/// Starts the device and reads the log.
+/// Starts the device, reads the log and recovers.
 pub(crate) fn open(
     flash: Box<dyn Flash>,
     kind: RecordKind,
@@ -81,28 +83,45 @@ pub(crate) fn open(
     now: Nanos,
 ) -> Result<Opened, HostError> {
     let page_bytes = flash.geometry().page_bytes as usize;
-    let chosen = Chosen::of(kind, &config.settings)?;
-    let mut records = RecordOptions::default();
-    records.max_c = chosen.max_c;
+    let settings = Chosen::of(kind, &config.settings)?.log;
+    let mut records = record_options(kind, &config.settings)?;
     records.as_published = options.as_published;
     records.tells = options.tells;
     let mistake = config.mistake.and_then(Mistake::of_device);
-    let device = RecordDevice::open_mistaken(flash, kind, device, &records, mistake, now)?;
+    let mut device = RecordDevice::open_mistaken(flash, kind, device, &records, mistake, now)?;
     let (last_tx, opened) = (device.last_tx(), device.recovered_at());
-    let buffer = chosen.log.buffer_bytes;
-    let needed = checkpoint::pages_min(buffer as u64, page_bytes);
-    let what = format!("with a buffer of {buffer} bytes");
-    let log = (config.log_pages, chosen.log);
-    let place = LogPlace::of(log, device.pages(), page_bytes, (needed, what))?;
-    let mut device = Below::records(device);
+    let buffer = settings.buffer_bytes;
+    let place = LogPlace::of(
+        config.log_pages,
+        settings,
+        device.pages(),
+        page_bytes,
+        checkpoint::pages_min(buffer as u64, page_bytes),
+        &format!("with a buffer of {buffer} bytes"),
+    )?;
     let (log, tape) = Log::open(&mut device, opened, place)?;
-    let flag_ex = FlagEx::new(log, (buffer, chosen.max_c), config.mistake, page_bytes);
+    let mut tools = Tools::new(config, page_bytes, tape.highest_tx().max(last_tx))?;
+    let mut flag_ex = FlagEx::new(device, log, buffer);
+    flag_ex.device.lend_reserve(true);
+    let recovered_at = flag_ex.restart(&mut tools, tape.done, &tape)?;
+    flag_ex.device.lend_reserve(false);
     Ok(Opened {
-        device,
-        manager: Box::new(flag_ex),
+        machine: Machine::FlagEx(flag_ex),
+        tools,
         pages: place.first.0,
-        last_tx: tape.highest_tx().max(last_tx),
-        done: tape.done,
-        tape: Some(tape),
+        recovered_at,
     })
+}
+
+impl LogPages for RecordDevice {
+    fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError> {
+        let mut page = MergedPage::default();
+        let done = self.read_as(Cause::Log, now, at, &mut page)?;
+        *into = page.image;
+        Ok(done)
+    }
+
+    fn put(&mut self, now: Nanos, at: Lpn, bytes: &[u8]) -> Result<Nanos, HostError> {
+        Ok(self.write_as(Cause::Log, now, at, bytes, &[])?)
+    }
 }

@@ -6,49 +6,79 @@
 
 use super::super::config::Mistake;
 use super::super::log::{LogRecord, Lsn, Tape};
-use super::super::manager::{Memory, Redo};
-use super::super::wal::redo;
+use super::super::tools::Tools;
 use super::{FlagEx, HostError};
 use flagstone::page::{PageError, SlotNo};
-use flagstone::units::Lpn;
+use flagstone::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
 
+/// Changes of a page, in order.
+type Changes<'t> = Vec<(Lsn, LogRecord<'t>)>;
+
 /// Changes of committed transactions in the log, which may be missing in pages.
-pub(super) fn changes(tape: &Tape) -> Vec<Redo<'_>> {
+pub(super) fn changes(tape: &Tape) -> BTreeMap<Lpn, Changes<'_>> {
     let committed = tape.committed();
-    let mut pages: BTreeMap<Lpn, Vec<(Lsn, LogRecord<'_>)>> = BTreeMap::new();
+    let mut pages: BTreeMap<Lpn, Changes<'_>> = BTreeMap::new();
     for (lsn, entry) in tape.entries(0) {
         if entry.what.is_change() && committed.contains(&entry.tx) {
             pages.entry(entry.page).or_default().push((lsn, entry));
         }
     }
-    pages.into_iter().collect()
+    pages
 }
 
 /// A limit that exceeds the size of any page's records during redo.
 const LARGER: usize = 1 << 24;
 
 impl FlagEx {
-    /// Redoes the changes that a newly read page lacks.
-    pub(super) fn redo_page(
+    /// Recovers from flags and log. Returns when the database is ready.
+    pub(super) fn restart(
         &mut self,
-        memory: &mut Memory,
-        (at, changes): Redo<'_>,
+        tools: &mut Tools,
+        now: Nanos,
+        tape: &Tape,
+    ) -> Result<Nanos, HostError> {
+        let mut done = self.device.resolve(now, &tape.committed())?;
+        done = self.log.begin_epoch(&mut *self.device, done, tape)?;
+        for (at, changes) in changes(tape) {
+            let fetched = tools.fetch(self, done, at, true)?;
+            done = fetched.expect("every page can be written out");
+            self.redo(tools, at, &changes)?;
+            tools.mark(at);
+        }
+        // D2: redone pages are on flash before anything else is logged.
+        let frames: Vec<Lpn> = tools.pool.iter().map(|(at, _)| at).collect();
+        for at in frames {
+            done = done.max(tools.clean(self, done, at)?);
+        }
+        if !tools.has(Mistake::NoGap) {
+            self.log.skip(self.ahead);
+        }
+        self.checkpoint(tools, done, Lsn::MAX)
+    }
+
+    /// Redoes the changes that the page that was read last lacks.
+    pub(super) fn redo(
+        &mut self,
+        tools: &mut Tools,
+        at: Lpn,
+        changes: &Changes<'_>,
     ) -> Result<(), HostError> {
-        let older: BTreeMap<SlotNo, Lsn> = self.restored.iter().copied().collect();
-        let frame = memory.frame(at);
+        let (page_bytes, redo_all) = (tools.page_bytes, tools.has(Mistake::RedoAll));
+        let older: BTreeMap<SlotNo, Lsn> = self.read.restored.iter().copied().collect();
+        let frame = tools.frame_mut(at);
         let newest = frame.page.lsn();
         for (lsn, entry) in changes {
             let copy = older.get(&entry.slot).copied().unwrap_or(newest);
             // R5: a newer copy on flash wins.
-            if lsn > copy || self.mistake.is(Mistake::RedoAll) {
+            if *lsn > copy || redo_all {
                 // Slots may have different ages here, so the page may temporarily be larger than it
                 // ever was.
-                redo(&mut frame.page, &entry, lsn, LARGER, &mut self.bytes)?;
-                frame.touch(lsn);
+                entry.redo(&mut frame.page, *lsn, LARGER)?;
+                frame.touch(*lsn);
             }
         }
-        let (needed, page_bytes) = (frame.page.image_bytes(), self.page_bytes);
+        let needed = frame.page.image_bytes();
         if needed > page_bytes {
             let why = PageError::Full { needed, page_bytes };
             return Err(HostError::PageDamaged(at, why));

@@ -2,12 +2,11 @@
 
 mod table;
 
-use super::super::below::Below;
 use super::super::config::{Mistake, Stack};
 use super::super::frame::Frame;
 use super::super::log::{Log, LogPlace};
-use super::super::manager::{Manager, Memory};
 use super::super::small_host::{SmallHost, Value, chip, config, device, is_power_loss, rid};
+use super::super::tools::Tools;
 use super::super::{HostConfig, HostError, Rid, Step, Why};
 use super::{FlagEx, Tx, record_options};
 use flagstone::commit::{RecordDevice, RecordKind};
@@ -265,7 +264,7 @@ fn a_page_waits_for_all_commits_that_are_in_it_not_for_the_last_one() {
             ..config()
         };
         let mut flag_ex = blank(&config);
-        let mut memory = Memory::new(&config, PAGE_BYTES, TxId(0));
+        let mut tools = Tools::new(&config, PAGE_BYTES, TxId(0)).expect("a blank device");
         for (tx, done) in [(TxId(1), Nanos(900)), (TxId(2), Nanos(400))] {
             let pages = BTreeSet::from([Lpn(0)]);
             let known = Tx {
@@ -273,16 +272,16 @@ fn a_page_waits_for_all_commits_that_are_in_it_not_for_the_last_one() {
                 ..Tx::default()
             };
             flag_ex.txs.insert(tx, known);
-            flag_ex.committed(&mut memory, tx, done);
+            flag_ex.committed(&mut tools, tx, done);
         }
-        let written = flag_ex.write_back(Nanos(100), Lpn(0), &Frame::default());
-        assert_eq!(written.not_before == Nanos(900), mistake.is_none());
+        let at = flag_ex.committed_at(Nanos(100), Lpn(0));
+        assert_eq!(at == Nanos(900), mistake.is_none());
     }
 }
 
 const PAGE_BYTES: usize = small::GEOMETRY.page_bytes as usize;
 
-/// The manager of a blank device.
+/// The machine of a blank device.
 fn blank(config: &HostConfig) -> FlagEx {
     let flash = Box::new(chip(Stack::CfcEx));
     let kind = RecordKind::CfcEx;
@@ -296,10 +295,10 @@ fn blank(config: &HostConfig) -> FlagEx {
         checkpoint_bytes: 1024,
         padded: false,
     };
-    let mut below = Below::records(device.expect("a blank device"));
-    let log = Log::open(&mut below, Nanos::ZERO, place);
+    let mut device = device.expect("a blank device");
+    let log = Log::open(&mut device, Nanos::ZERO, place);
     let log = log.expect("a blank log").0;
-    FlagEx::new(log, (600, options.max_c), config.mistake, PAGE_BYTES)
+    FlagEx::new(device, log, 600)
 }
 
 #[test]

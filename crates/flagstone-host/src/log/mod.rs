@@ -23,6 +23,7 @@
 //!                durable: neither is a page written over that a restart may need, nor does the log
 //!                grow beyond what a restart can roll back.
 
+mod change;
 mod entry;
 mod room;
 mod settings;
@@ -109,7 +110,7 @@ pub(super) struct Tape {
     /// Start of the last complete checkpoint.
     pub(super) checkpoint: Lsn,
     pub(super) last_tx: TxId,
-    /// When the log was read and the new epoch was durable.
+    /// When the log was read.
     pub(super) done: Nanos,
 }
 
@@ -202,7 +203,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Opens the log of a device, blank or not.
+    /// Reads the log of a device, blank or not. Call [`Log::begin_epoch`] before the first force.
     pub(super) fn open(
         store: &mut dyn LogPages,
         now: Nanos,
@@ -274,8 +275,6 @@ impl Log {
         log.forced = end;
         log.opened = end;
         log.found = start + at as u64;
-        log.epoch += 1;
-        done = log.write_master(store, done, checkpoint, last_tx)?;
         let tape = Tape {
             start,
             oldest: log.oldest,
@@ -285,6 +284,18 @@ impl Log {
             done,
         };
         Ok((log, tape))
+    }
+
+    /// Takes a new epoch, so that the log can be written again after a restart has read `tape`.
+    /// Returns when the epoch is durable.
+    pub(super) fn begin_epoch(
+        &mut self,
+        store: &mut dyn LogPages,
+        now: Nanos,
+        tape: &Tape,
+    ) -> Result<Nanos, HostError> {
+        self.epoch += 1;
+        self.write_master(store, now, tape.checkpoint, tape.last_tx)
     }
 
     /// Reads pages from that of the oldest record on, while each continues the previous one.
@@ -372,11 +383,6 @@ impl Log {
     /// Stream bytes per page.
     pub(super) fn payload(&self) -> u64 {
         self.payload
-    }
-
-    /// Number of bytes that were not yet passed to the device.
-    pub(super) fn unforced(&self) -> u64 {
-        self.end() - self.forced
     }
 
     /// Whether the bytes not yet passed to the device fill a page.
@@ -553,9 +559,12 @@ impl Log {
         put.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// Whether the unwritten bytes fill the buffer.
-    pub(super) fn is_buffer_full(&self) -> bool {
-        self.unforced() >= self.place.buffer_bytes as u64
+    /// Writes the log if its buffer is full. Callers do not wait for that.
+    pub(super) fn spill(&mut self, store: &mut dyn LogPages, now: Nanos) -> Result<(), HostError> {
+        if self.end() - self.forced >= self.place.buffer_bytes as u64 {
+            self.force(store, now, self.end())?;
+        }
+        Ok(())
     }
 
     /// Whether the log has grown enough since the last checkpoint to take another.

@@ -65,10 +65,12 @@ impl LogPlace {
     /// Places the log at the end of a device of `pages` pages. A log of fewer than `needed` pages
     /// is an error, which names `what` needs them.
     pub(crate) fn of(
-        (log_pages, settings): (u32, LogSettings),
+        log_pages: u32,
+        settings: LogSettings,
         pages: u32,
         page_bytes: usize,
-        (needed, what): (u32, String),
+        needed: u32,
+        what: &str,
     ) -> Result<LogPlace, HostError> {
         if log_pages < needed || log_pages >= pages {
             return Err(HostError::Config(format!(

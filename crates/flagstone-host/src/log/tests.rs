@@ -40,7 +40,14 @@ const PLACE: LogPlace = LogPlace {
 };
 
 fn open(pages: &mut Pages) -> (Log, Tape) {
-    Log::open(pages, Nanos::ZERO, PLACE).expect("a log")
+    open_at(pages, PLACE)
+}
+
+fn open_at(pages: &mut Pages, place: LogPlace) -> (Log, Tape) {
+    let (mut log, tape) = Log::open(pages, Nanos::ZERO, place).expect("a log");
+    log.begin_epoch(pages, tape.done, &tape)
+        .expect("it writes the master");
+    (log, tape)
 }
 
 /// Appends records of `bytes` bytes, numbered from `first`, and forces them.
@@ -247,14 +254,13 @@ fn a_filled_page_is_not_written_again_and_its_filling_is_nothing() {
     let written = |padded: bool| {
         let mut pages = Pages::default();
         let place = LogPlace { padded, ..PLACE };
-        let open = |pages: &mut Pages| Log::open(pages, Nanos::ZERO, place).expect("a log");
-        let (mut log, _) = open(&mut pages);
+        let (mut log, _) = open_at(&mut pages, place);
         let mut lsns = Vec::new();
         for id in 0..3 {
             lsns.push(log.end());
             append(&mut log, &mut pages, id..id + 1, 40);
         }
-        let (_, tape) = open(&mut pages);
+        let (_, tape) = open_at(&mut pages, place);
         let commits = tape.committed().into_iter().map(|tx| tx.0);
         assert_eq!(commits.collect::<Vec<_>>(), [0, 1, 2], "padded {padded}");
         lsns.iter()

@@ -9,11 +9,11 @@
 
 use super::super::config::HostConfig;
 use super::super::log::{LogRecord, Lsn, PAGE_HEAD_BYTES, PAGES_MIN, What};
-use super::super::manager::Memory;
+use super::super::tools::Tools;
 use super::{BARE, HostError, Wal};
 use flagstone::layout;
 use flagstone::layout::{Layout, put};
-use flagstone::units::{Lpn, TxId};
+use flagstone::units::{Lpn, Nanos, TxId};
 
 layout! {
     /// A live transaction in a checkpoint.
@@ -52,55 +52,84 @@ pub(crate) fn log_pages_min(config: &HostConfig, page_bytes: usize) -> u32 {
 }
 
 impl Wal {
-    /// Logs a checkpoint. Returns its start, and the oldest record that a restart needs.
-    pub(super) fn log_checkpoint(&mut self, memory: &Memory) -> Result<(Lsn, Lsn), HostError> {
+    /// Takes a checkpoint if one is due. Pages that changed since the checkpoint before the last
+    /// may stay dirty (D2).
+    pub(super) fn checkpoint_if_due(
+        &mut self,
+        tools: &mut Tools,
+        now: Nanos,
+    ) -> Result<(), HostError> {
+        let [_, before] = self.log.checkpoints();
+        let bytes = bytes(tools.config.frames, self.txs.len() + 1);
+        if self.log.is_due() && self.log.room() >= self.reserved_log + 2 * bytes {
+            self.checkpoint(tools, now, before)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a checkpoint, after writing out the pages that changed before `older_than`. Returns
+    /// when the checkpoint is valid. No transaction waits for it.
+    pub(super) fn checkpoint(
+        &mut self,
+        tools: &mut Tools,
+        now: Nanos,
+        older_than: Lsn,
+    ) -> Result<Nanos, HostError> {
+        self.write_group(tools, now)?;
+        let cleaned = tools.clean_before(self, now, older_than)?;
+        // Changes that the checkpoint does not list must be durable.
+        let start = self.pages.sync(cleaned)?;
+        let (begin, oldest) = self.log_tables(tools)?;
+        let (log, pages) = (&mut self.log, &mut self.pages);
+        let durable = log.force(pages, start, log.end())?;
+        let done = log.point_to(pages, durable, begin, oldest, tools.last_tx)?;
+        tools.stats.checkpoints += 1;
+        Ok(done)
+    }
+
+    /// Logs the records of a checkpoint. Returns its start, and the oldest record that a restart
+    /// needs.
+    fn log_tables(&mut self, tools: &Tools) -> Result<(Lsn, Lsn), HostError> {
         let begin = self.mark(What::CheckpointBegin, &[])?;
         let mut oldest = begin;
-        let mut body = Vec::new();
-        let txs = self.txs.iter();
-        let txs: Vec<_> = txs
-            .map(|(&tx, known)| (tx, known.first, known.last))
-            .collect();
-        for (tx, first, last) in txs {
+        let mut txs = Vec::new();
+        for (&tx, known) in &self.txs {
             let mut item = [0; live_tx::SIZE];
             put(&mut item, live_tx::XID, tx.0);
-            put(&mut item, live_tx::FIRST, first);
-            put(&mut item, live_tx::LAST, last);
-            self.add(What::CheckpointTxs, &mut body, &item)?;
-            oldest = oldest.min(first);
+            put(&mut item, live_tx::FIRST, known.first);
+            put(&mut item, live_tx::LAST, known.last);
+            txs.push(item);
+            oldest = oldest.min(known.first);
         }
-        self.flush(What::CheckpointTxs, &mut body)?;
-        let mut dirty: Vec<(Lpn, Lsn)> = memory.changed().collect();
+        self.log_table(What::CheckpointTxs, &txs)?;
+        let mut dirty: Vec<(Lpn, Lsn)> = tools.changed().collect();
         dirty.sort_unstable();
+        let mut pages = Vec::new();
         for (at, since) in dirty {
             let mut item = [0; dirty_page::SIZE];
             put(&mut item, dirty_page::PAGE, at.0.into());
             put(&mut item, dirty_page::CHANGED, since);
-            self.add(What::CheckpointPages, &mut body, &item)?;
+            pages.push(item);
             oldest = oldest.min(since);
         }
-        self.flush(What::CheckpointPages, &mut body)?;
+        self.log_table(What::CheckpointPages, &pages)?;
         self.mark(What::CheckpointEnd, &[])?;
         Ok((begin, oldest))
     }
 
+    /// Logs a table in as many records as it takes.
+    fn log_table<const N: usize>(
+        &mut self,
+        what: What,
+        items: &[[u8; N]],
+    ) -> Result<(), HostError> {
+        for some in items.chunks(BODY_MAX / N) {
+            self.mark(what, some.as_flattened())?;
+        }
+        Ok(())
+    }
+
     fn mark(&mut self, what: What, body: &[u8]) -> Result<Lsn, HostError> {
         self.log.append(&LogRecord::mark(what, TxId(0), 0, body))
-    }
-
-    fn add(&mut self, what: What, body: &mut Vec<u8>, item: &[u8]) -> Result<(), HostError> {
-        if body.len() + item.len() > BODY_MAX {
-            self.flush(what, body)?;
-        }
-        body.extend_from_slice(item);
-        Ok(())
-    }
-
-    fn flush(&mut self, what: What, body: &mut Vec<u8>) -> Result<(), HostError> {
-        if !body.is_empty() {
-            self.mark(what, body)?;
-            body.clear();
-        }
-        Ok(())
     }
 }

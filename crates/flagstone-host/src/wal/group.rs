@@ -7,9 +7,10 @@
 //! transaction whose commit record is older than the checkpoint must not be in its table of live
 //! transactions.
 
+use super::super::config::Mistake;
 use super::super::log::{Log, Lsn};
-use super::super::manager::{Commit, Memory, Phase};
-use super::Wal;
+use super::super::tools::{Phase, Tools};
+use super::{HostError, Wal};
 use flagstone::units::{Nanos, TxId};
 
 /// Commits that have been logged.
@@ -36,6 +37,16 @@ impl Group {
     /// Whether commits wait for each other.
     pub(super) fn waits(&self) -> bool {
         !self.members.is_empty()
+    }
+
+    /// Adds a transaction whose commit record has the LSN `lsn`.
+    pub(super) fn join(&mut self, tx: TxId, lsn: Lsn) {
+        self.members.push((tx, lsn));
+    }
+
+    /// Lets the group wait from `now` on, unless it waits already.
+    pub(super) fn wait_from(&mut self, now: Nanos) {
+        self.deadline.get_or_insert(now + self.wait);
     }
 
     /// Closes the group, if there is one. Returns the end of its records in the log.
@@ -79,18 +90,26 @@ impl Group {
 }
 
 impl Wal {
-    /// Adds a transaction with its commit record at `lsn`: the group is written, or waits.
-    pub(super) fn join_group(&mut self, memory: &Memory, now: Nanos, tx: TxId, lsn: Lsn) -> Commit {
-        self.group.members.push((tx, lsn));
+    /// Whether a commit may wait for others: another transaction runs, and no log page is full.
+    pub(super) fn may_wait(&self, tools: &Tools, tx: TxId) -> bool {
         let runs = |(other, phase): (&TxId, &Phase)| {
-            *other != tx && *phase == Phase::Live && memory.locks.awaited(*other).is_none()
+            *other != tx && *phase == Phase::Live && tools.locks.awaited(*other).is_none()
         };
-        let waits = self.group.wait > Nanos::ZERO && !self.log.fills_page();
-        if waits && memory.txs.iter().any(runs) {
-            let latest = now + self.group.wait;
-            self.group.deadline.get_or_insert(latest);
-            return Commit::Waits;
+        self.group.wait > Nanos::ZERO && !self.log.fills_page() && tools.txs.iter().any(runs)
+    }
+
+    /// Makes the waiting group of commits durable, and ends their transactions.
+    pub(super) fn write_group(&mut self, tools: &Tools, now: Nanos) -> Result<(), HostError> {
+        let Some(to) = self.group.close() else {
+            return Ok(());
+        };
+        let mut done = now;
+        if !tools.has(Mistake::EarlyAcknowledgement) {
+            done = self.log.force(&mut self.pages, now, to)?;
         }
-        Commit::WithGroup
+        for (tx, lsn) in self.group.tell(done) {
+            self.end(tx, lsn)?;
+        }
+        Ok(())
     }
 }

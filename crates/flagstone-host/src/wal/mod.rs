@@ -31,25 +31,25 @@
 
 mod checkpoint;
 mod group;
+mod pages;
 mod restart;
 #[cfg(test)]
 mod tests;
 
 pub(super) use checkpoint::log_pages_min;
+pub(super) use pages::Pages;
 
-use super::below::{As, Below};
 use super::config::{HostConfig, ManagerInfo, Mistake};
-use super::frame::Frame;
+use super::frame::{Frame, room_of};
 use super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, LogSettings};
-use super::log::{Log, LogPlace, LogRecord, Lsn, Tape, What};
-use super::manager::{Commit, Manager, Memory, Opened, Redo, RollBack, Room, WriteBack};
-use super::{HostError, Rid};
-use flagstone::commit::{Device, Kind, Options};
+use super::log::{Log, LogPlace, LogRecord, Lsn, What};
+use super::machine::{Machine, Opened};
+use super::tools::{Phase, Tools, Verbs};
+use super::{HostError, Rid, Step, Why};
+use flagstone::commit::Options;
 use flagstone::ftl::Config;
 use flagstone::layout::Layout;
-use flagstone::mistakes::Mistaken;
 use flagstone::nand::Flash;
-use flagstone::page::{Page, record_head};
 use flagstone::settings::{BadSetting, Setting, Settings};
 use flagstone::units::{Lpn, Nanos, TxId};
 use group::Group;
@@ -121,8 +121,9 @@ struct Tx {
     pages: Vec<Lpn>,
 }
 
-struct Wal {
-    log: Log,
+pub(super) struct Wal {
+    pub(super) pages: Pages,
+    pub(super) log: Log,
     txs: BTreeMap<TxId, Tx>,
     /// Bytes of pages that are kept free for rolling back live transactions.
     reserved: FxHashMap<Lpn, u32>,
@@ -130,13 +131,9 @@ struct Wal {
     reserved_log: u64,
     group: Group,
     log_page_each: bool,
-    frames: usize,
-    mistake: Mistaken<Mistake>,
-    /// Buffer for the new bytes of a record.
-    bytes: Vec<u8>,
 }
 
-/// Starts the device and reads the log.
+/// Starts the device, reads the log and recovers.
 pub(super) fn open(
     flash: Box<dyn Flash>,
     device: Config,
@@ -145,87 +142,109 @@ pub(super) fn open(
     now: Nanos,
 ) -> Result<Opened, HostError> {
     let page_bytes = flash.geometry().page_bytes as usize;
-    let device = Device::open(flash, Kind::Plain, device, options, now)?;
-    let opened = device.recovered_at();
-    let needed = checkpoint::log_pages_min(config, page_bytes);
-    let what = format!("for {} frames", config.frames);
+    let mut pages = Pages::open(flash, device, options, now)?;
+    let opened = pages.device.recovered_at();
     let chosen = Chosen::of(&config.settings)?;
-    let log = (config.log_pages, chosen.log);
-    let place = LogPlace::of(log, device.pages(), page_bytes, (needed, what))?;
-    let mut device = Below::pages(device);
-    let (mut log, tape) = Log::open(&mut device, opened, place)?;
+    let place = LogPlace::of(
+        config.log_pages,
+        chosen.log,
+        pages.device.pages(),
+        page_bytes,
+        checkpoint::log_pages_min(config, page_bytes),
+        &format!("for {} frames", config.frames),
+    )?;
+    let (mut log, tape) = Log::open(&mut pages, opened, place)?;
     // A restart must roll back first.
     log.keep(u64::MAX);
-    device.begin_apart(tape.done)?;
-    let wal = Wal {
+    let begun = log.begin_epoch(&mut pages, tape.done, &tape)?;
+    let mut tools = Tools::new(config, page_bytes, tape.highest_tx())?;
+    let mut wal = Wal {
+        pages,
         log,
         txs: BTreeMap::new(),
         reserved: FxHashMap::default(),
         reserved_log: 0,
         group: Group::new(chosen.group_wait),
         log_page_each: chosen.log_page_each,
-        frames: config.frames,
-        mistake: config.mistake,
-        bytes: Vec::new(),
     };
+    wal.pages.device.lend_reserve(true);
+    let recovered_at = wal.restart(&mut tools, begun, &tape)?;
+    wal.pages.device.lend_reserve(false);
     Ok(Opened {
-        device,
-        manager: Box::new(wal),
+        machine: Machine::Wal(wal),
+        tools,
         pages: place.first.0,
-        last_tx: tape.highest_tx(),
-        done: tape.done,
-        tape: Some(tape),
+        recovered_at,
     })
 }
 
-/// Bytes that a record of this length takes in a page.
-pub(super) fn room_of(record: Option<usize>) -> usize {
-    record.map_or(0, |len| len + record_head::SIZE)
-}
-
-/// Length of the common prefix, and of the common suffix after it.
-pub(super) fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
-    let start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
-    let (old, new) = (&old[start..], &new[start..]);
-    let ends = old.iter().rev().zip(new.iter().rev());
-    (start, ends.take_while(|(a, b)| a == b).count())
-}
-
 impl Wal {
-    /// Releases the space that was reserved for an ended transaction.
-    fn forget(&mut self, tx: TxId) {
-        let Some(ended) = self.txs.remove(&tx) else {
-            return;
-        };
-        self.reserved_log -= ended.reserved;
-        for (page, bytes) in ended.freed {
-            let kept = self.reserved.get_mut(&page).expect("it was kept");
-            *kept -= bytes;
-            if *kept == 0 {
-                self.reserved.remove(&page);
-            }
+    /// Changes a record of a fetched page. Nothing was changed unless the answer is `Done`.
+    fn change(
+        &mut self,
+        tools: &mut Tools,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Step<()>, HostError> {
+        let page_bytes = tools.page_bytes;
+        let old = tools.frame(rid.page).page.get(rid.slot).map(<[u8]>::len);
+        let new = bytes.map(<[u8]>::len);
+        if old.is_none() && new.is_none() {
+            return Ok(Step::Done((), now));
         }
+        let (before, after) = (room_of(old), room_of(new));
+        if after > before {
+            self.fits(tools, tx, rid.page, after - before)?;
+        }
+        // The record, its compensation, and the end of the transaction.
+        let most = 6 * BARE + 2 * (old.unwrap_or(0) + new.unwrap_or(0)) as u64;
+        if let Some(victim) = self.make_room(tools, now, tx, most)? {
+            let why = Why::LogFull;
+            return Ok(Step::Abort { victim, why });
+        }
+        if !self.txs.contains_key(&tx) {
+            self.begin(tx)?;
+            self.log.spill(&mut self.pages, now)?;
+        }
+        let frame = tools.frame_mut(rid.page);
+        let known = self.txs.get_mut(&tx).expect("it has begun");
+        let entry = LogRecord::change(tx, known.last, rid, frame.page.get(rid.slot), bytes);
+        let undo = BARE + entry.old.len() as u64;
+        let logged = undo + entry.new.len() as u64;
+        let lsn = self.log.append(&entry)?;
+        if self.log_page_each && !known.pages.contains(&rid.page) {
+            known.pages.push(rid.page);
+            self.log.fill()?;
+        }
+        frame.set(rid, bytes, page_bytes)?;
+        frame.page.set_lsn(lsn);
+        frame.touch(lsn);
+        frame.owner = Some(tx);
+        known.last = lsn;
+        known.logged += logged;
+        known.reserved += undo;
+        self.reserved_log += undo;
+        if before > after {
+            let freed = (before - after) as u32;
+            known.freed.push((rid.page, freed));
+            *self.reserved.entry(rid.page).or_default() += freed;
+        }
+        self.log.spill(&mut self.pages, now)?;
+        Ok(Step::Done((), now))
     }
 
-    /// Whether a record of another length fits into the page, together with everything that live
-    /// transactions may restore there.
-    fn fits(
-        &self,
-        frame: &Frame,
-        tx: TxId,
-        at: Lpn,
-        (before, after): (usize, usize),
-        page_bytes: usize,
-    ) -> Result<(), HostError> {
-        if after <= before {
-            return Ok(());
-        }
+    /// Fails if the page has no room for `more` bytes and everything that live transactions may
+    /// restore there.
+    fn fits(&self, tools: &Tools, tx: TxId, at: Lpn, more: usize) -> Result<(), HostError> {
         let own = self.txs.get(&tx).map_or(0, |known| {
             let here = known.freed.iter().filter(|(page, _)| *page == at);
             here.map(|(_, bytes)| *bytes).sum()
         });
         let kept = self.reserved.get(&at).copied().unwrap_or(0) - own;
-        let needed = frame.page.image_bytes() - before + after + kept as usize;
+        let needed = tools.frame(at).page.image_bytes() + more + kept as usize;
+        let page_bytes = tools.page_bytes;
         if needed > page_bytes {
             return Err(HostError::PageFull {
                 page: at,
@@ -236,228 +255,104 @@ impl Wal {
         Ok(())
     }
 
-    /// Whether the log has room for `bytes` more, beyond what is reserved.
-    fn log_room(&self, tx: TxId, bytes: u64, log_pages: u32) -> Result<Room, HostError> {
-        let checkpoint = checkpoint::bytes(self.frames, self.txs.len() + 1);
+    /// Makes room for `bytes` more in the log, beyond what is reserved. Returns the transaction to
+    /// abort first, if its records fill the log.
+    fn make_room(
+        &mut self,
+        tools: &mut Tools,
+        now: Nanos,
+        tx: TxId,
+        bytes: u64,
+    ) -> Result<Option<TxId>, HostError> {
+        let checkpoint = checkpoint::bytes(tools.config.frames, self.txs.len() + 1);
         let needed = bytes + self.reserved_log + checkpoint;
+        self.log.keep(needed);
         if self.log.room() >= needed {
-            return Ok(Room::Enough);
+            return Ok(None);
         }
         if self.group.waits() {
             // A committing transaction keeps no log, and is not a victim.
-            return Ok(Room::AfterGroup);
+            self.write_group(tools, now)?;
+            return self.make_room(tools, now, tx, bytes);
         }
-        let first = self.txs.values().map(|known| known.first).min();
-        let oldest = first.unwrap_or(self.log.end());
-        if self.log.room_from(oldest) >= needed + checkpoint {
-            return Ok(Room::AfterCheckpoint);
+        let oldest = self.txs.iter().min_by_key(|(_, known)| known.first);
+        let (victim, first) = match oldest {
+            Some((&victim, known)) => (Some(victim), known.first),
+            None => (None, self.log.end()),
+        };
+        if self.log.room_from(first) >= needed + checkpoint {
+            self.checkpoint(tools, now, Lsn::MAX)?;
+            return Ok(None);
         }
         // A change must fit alone in an empty log; otherwise restarting the transaction would not
         // help.
         let own = self.txs.get(&tx);
         let own = bytes + own.map_or(0, |known| known.logged + known.reserved);
-        let oldest = self.txs.iter().min_by_key(|(_, known)| known.first);
-        match oldest {
-            Some((&victim, _)) if own + 2 * checkpoint <= self.log.capacity() => {
-                Ok(Room::AfterAbort(victim))
-            }
-            _ => Err(HostError::LogFull { pages: log_pages }),
+        if victim.is_none() || own + 2 * checkpoint > self.log.capacity() {
+            let pages = tools.config.log_pages;
+            return Err(HostError::LogFull { pages });
         }
-    }
-}
-
-/// Applies the change of a log record to a page.
-pub(super) fn redo(
-    page: &mut Page,
-    entry: &LogRecord<'_>,
-    lsn: Lsn,
-    page_bytes: usize,
-    scratch: &mut Vec<u8>,
-) -> Result<(), HostError> {
-    let wrong = |error| HostError::PageDamaged(entry.page, error);
-    match entry.what {
-        What::Insert => page.put(entry.slot, entry.new, page_bytes).map_err(wrong)?,
-        What::Delete => {
-            page.remove(entry.slot);
-        }
-        What::Update => {
-            let record = page.get(entry.slot).unwrap_or_default();
-            let (at, replaced) = (usize::from(entry.at), usize::from(entry.replaced));
-            scratch.clear();
-            scratch.extend_from_slice(record.get(..at).unwrap_or_default());
-            scratch.extend_from_slice(entry.new);
-            scratch.extend_from_slice(record.get(at + replaced..).unwrap_or_default());
-            page.put(entry.slot, scratch, page_bytes).map_err(wrong)?;
-        }
-        _ => return Ok(()),
-    }
-    page.set_lsn(lsn);
-    Ok(())
-}
-
-impl Manager for Wal {
-    fn log(&self) -> Option<&Log> {
-        Some(&self.log)
+        Ok(victim)
     }
 
-    fn log_mut(&mut self) -> Option<&mut Log> {
-        Some(&mut self.log)
-    }
-
-    fn write_back(&mut self, _: Nanos, _: Lpn, frame: &Frame) -> WriteBack {
-        let unlogged = self.mistake.is(Mistake::PageBeforeLog);
-        WriteBack {
-            not_before: Nanos::ZERO,
-            log_to: (!unlogged).then(|| frame.page.lsn() + 1),
-            how: As::Apart,
-        }
-    }
-
-    fn room(
-        &mut self,
-        memory: &Memory,
-        tx: TxId,
-        rid: Rid,
-        bytes: Option<&[u8]>,
-    ) -> Result<Room, HostError> {
-        let frame = memory.pool.peek(rid.page).expect("it was fetched");
-        let (old, new) = (
-            frame.page.get(rid.slot).map(<[u8]>::len),
-            bytes.map(<[u8]>::len),
-        );
-        if old.is_none() && new.is_none() {
-            return Ok(Room::Unneeded);
-        }
-        let lengths = (room_of(old), room_of(new));
-        self.fits(frame, tx, rid.page, lengths, memory.page_bytes)?;
-        // The record, its compensation, and the end of the transaction.
-        let body = old.unwrap_or(0) + new.unwrap_or(0);
-        let most = 6 * BARE + 2 * body as u64;
-        let checkpoint = checkpoint::bytes(self.frames, self.txs.len() + 1);
-        self.log.keep(most + self.reserved_log + checkpoint);
-        self.log_room(tx, most, memory.config.log_pages)
-    }
-
-    fn log_begin(&mut self, tx: TxId) -> Result<bool, HostError> {
-        if self.txs.contains_key(&tx) {
-            return Ok(false);
-        }
+    /// Logs the beginning of a transaction.
+    fn begin(&mut self, tx: TxId) -> Result<(), HostError> {
         let first = self.log.append(&LogRecord::mark(What::Begin, tx, 0, &[]))?;
         let begun = Tx {
             first,
             last: first,
             logged: BARE,
             reserved: 3 * BARE,
-            freed: Vec::new(),
-            pages: Vec::new(),
+            ..Tx::default()
         };
         self.reserved_log += begun.reserved;
         self.txs.insert(tx, begun);
-        Ok(true)
+        Ok(())
     }
 
-    fn update(
-        &mut self,
-        memory: &mut Memory,
-        tx: TxId,
-        rid: Rid,
-        bytes: Option<&[u8]>,
-    ) -> Result<(), HostError> {
-        let Rid { page: at, slot } = rid;
-        let page_bytes = memory.page_bytes;
-        let frame = memory.frame(at);
-        let old = frame.page.get(slot);
-        let (before, after) = (
-            room_of(old.map(<[u8]>::len)),
-            room_of(bytes.map(<[u8]>::len)),
-        );
-        let known = self.txs.get_mut(&tx).expect("it has begun");
-        let mut entry = LogRecord {
-            page: at,
-            slot,
-            ..LogRecord::mark(What::Update, tx, known.last, &[])
-        };
-        match (old, bytes) {
-            (Some(old), Some(new)) => {
-                let (start, end) = common(old, new);
-                entry.at = start as u16;
-                entry.old = &old[start..old.len() - end];
-                entry.new = &new[start..new.len() - end];
+    /// Logs the end of a transaction whose last record is `prev`, 0 if it was rolled back, and
+    /// releases the space that was reserved for it.
+    fn end(&mut self, tx: TxId, prev: Lsn) -> Result<(), HostError> {
+        self.log
+            .append(&LogRecord::mark(What::End, tx, prev, &[]))?;
+        let ended = self.txs.remove(&tx).unwrap_or_default();
+        self.reserved_log -= ended.reserved;
+        for (page, bytes) in ended.freed {
+            let kept = self.reserved.get_mut(&page).expect("it was kept");
+            *kept -= bytes;
+            if *kept == 0 {
+                self.reserved.remove(&page);
             }
-            (None, Some(new)) => (entry.what, entry.new) = (What::Insert, new),
-            (Some(old), None) => (entry.what, entry.old) = (What::Delete, old),
-            (None, None) => {}
-        }
-        entry.replaced = entry.old.len() as u16;
-        let undo = BARE + entry.old.len() as u64;
-        let logged = undo + entry.new.len() as u64;
-        let lsn = self.log.append(&entry)?;
-        if self.log_page_each && !known.pages.contains(&at) {
-            known.pages.push(at);
-            self.log.fill()?;
-        }
-        frame
-            .page
-            .set(slot, bytes, page_bytes)
-            .map_err(|error| HostError::no_room(at, error))?;
-        frame.page.set_lsn(lsn);
-        frame.touch(lsn);
-        frame.owner = Some(tx);
-        known.last = lsn;
-        known.logged += logged;
-        known.reserved += undo;
-        self.reserved_log += undo;
-        if before > after {
-            let freed = (before - after) as u32;
-            known.freed.push((at, freed));
-            *self.reserved.entry(at).or_default() += freed;
         }
         Ok(())
     }
 
-    fn commit(&mut self, memory: &mut Memory, now: Nanos, tx: TxId) -> Result<Commit, HostError> {
-        let Some(known) = self.txs.get(&tx) else {
-            return Ok(Commit::Nothing);
-        };
-        let commit = LogRecord::mark(What::Commit, tx, known.last, &[]);
-        let lsn = self.log.append(&commit)?;
-        Ok(self.join_group(memory, now, tx, lsn))
-    }
-
-    fn group(&mut self) -> Option<Lsn> {
-        self.group.close()
-    }
-
-    fn group_written(&mut self, done: Nanos) -> Result<(), HostError> {
-        for (tx, lsn) in self.group.tell(done) {
-            self.log.append(&LogRecord::mark(What::End, tx, lsn, &[]))?;
-            self.forget(tx);
+    /// Undoes the changes of a transaction along its chain of log records, from `last` on.
+    fn roll_back(&mut self, tools: &mut Tools, now: Nanos, last: Lsn) -> Result<Nanos, HostError> {
+        let (mut now, mut next, mut record) = (now, last, Vec::new());
+        while next != 0 {
+            now = self.log.read(&mut self.pages, now, next, &mut record)?;
+            let damaged = HostError::LogDamaged(self.log.page_of_lsn(next));
+            let (entry, _) = LogRecord::parse(&record).ok_or(damaged)?;
+            if entry.what.is_change() {
+                now = self.undo(tools, now, &entry)?;
+            }
+            next = entry.prev;
         }
-        Ok(())
+        Ok(now)
     }
 
-    fn told_last(&mut self) -> Nanos {
-        self.group.told_last()
-    }
-
-    fn told(&mut self) -> Vec<(TxId, Nanos)> {
-        self.group.told()
-    }
-
-    fn deadline(&self) -> Option<Nanos> {
-        self.group.deadline(&self.log)
-    }
-
-    fn abort(&mut self, _: &mut Memory, tx: TxId) -> Result<RollBack, HostError> {
-        let Some(known) = self.txs.get(&tx) else {
-            return Ok(RollBack::Nothing);
-        };
-        let abort = LogRecord::mark(What::Abort, tx, known.last, &[]);
-        self.log.append(&abort)?;
-        Ok(RollBack::From(known.last))
-    }
-
-    fn undo(&mut self, memory: &mut Memory, entry: &LogRecord<'_>) -> Result<(), HostError> {
+    /// Undoes a logged change. Returns when done.
+    fn undo(
+        &mut self,
+        tools: &mut Tools,
+        now: Nanos,
+        entry: &LogRecord<'_>,
+    ) -> Result<Nanos, HostError> {
+        let here = tools.pool.contains(entry.page);
+        let fetched = tools.fetch(self, now, entry.page, true)?;
+        let ready = fetched.ok_or_else(|| tools.pool_full())?;
+        tools.stats.pages_read_back += u64::from(!here);
         let back = LogRecord {
             what: match entry.what {
                 What::Insert => What::Delete,
@@ -474,60 +369,96 @@ impl Manager for Wal {
         if let Some(known) = self.txs.get_mut(&entry.tx) {
             known.last = entry.prev;
         }
-        let page_bytes = memory.page_bytes;
-        let frame = memory.frame(entry.page);
-        redo(&mut frame.page, &back, lsn, page_bytes, &mut self.bytes)?;
+        let page_bytes = tools.page_bytes;
+        let frame = tools.frame_mut(entry.page);
+        back.redo(&mut frame.page, lsn, page_bytes)?;
         frame.touch(lsn);
-        Ok(())
+        self.log.spill(&mut self.pages, ready)?;
+        Ok(ready)
+    }
+}
+
+impl Verbs for Wal {
+    fn read_page(&mut self, _: &mut Tools, now: Nanos, at: Lpn) -> Result<Frame, HostError> {
+        let (ready, image) = self.pages.read(now, at)?;
+        Frame::parse(at, image, ready)
     }
 
-    fn undone(&mut self, tx: TxId) -> Result<(), HostError> {
-        self.log.append(&LogRecord::mark(What::End, tx, 0, &[]))?;
-        self.forget(tx);
-        Ok(())
-    }
-
-    fn checkpoint_due(&self) -> Option<Lsn> {
-        let [_, before] = self.log.checkpoints();
-        let bytes = checkpoint::bytes(self.frames, self.txs.len() + 1);
-        let has_room = self.log.room() >= self.reserved_log + 2 * bytes;
-        (self.log.is_due() && has_room).then_some(before)
-    }
-
-    fn checkpoint(&mut self, memory: &Memory) -> Result<(Lsn, Lsn), HostError> {
-        self.log_checkpoint(memory)
-    }
-
-    fn analyse<'t>(&mut self, tape: &'t Tape) -> Result<Vec<Redo<'t>>, HostError> {
-        self.repeat_history(tape)
-    }
-
-    fn redo(&mut self, memory: &mut Memory, (at, changes): Redo<'_>) -> Result<(), HostError> {
-        let page_bytes = memory.page_bytes;
-        let frame = memory.frame(at);
-        for (lsn, entry) in changes {
-            if restart::lacks(frame.page.lsn(), lsn) {
-                redo(&mut frame.page, &entry, lsn, page_bytes, &mut self.bytes)?;
-                frame.touch(lsn);
-            }
+    fn write_back(&mut self, tools: &mut Tools, now: Nanos, at: Lpn) -> Result<Nanos, HostError> {
+        tools.emit(at)?;
+        let mut logged = now;
+        if !tools.has(Mistake::PageBeforeLog) {
+            let to = tools.frame(at).page.lsn() + 1;
+            logged = self.log.force(&mut self.pages, now, to)?;
         }
-        Ok(())
+        let next = self.pages.write(logged, at, &tools.image)?;
+        tools.written(at);
+        Ok(next)
     }
 
-    fn next_undo<'t>(&mut self, tape: &'t Tape) -> Result<Option<LogRecord<'t>>, HostError> {
-        self.next_loser(tape)
+    fn write(
+        &mut self,
+        tools: &mut Tools,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Step<()>, HostError> {
+        let Some(ready) = tools.fetch(self, now, rid.page, true)? else {
+            return tools.exhausted();
+        };
+        let changed = self.change(tools, ready, tx, rid, bytes);
+        tools.end_write(self, rid.page, changed)
     }
 
-    fn restarted(&mut self, _: &Memory) -> Result<Lsn, HostError> {
-        self.log.keep(0);
-        let losers: Vec<TxId> = self.txs.keys().copied().collect();
-        for tx in losers {
-            self.undone(tx)?;
+    fn commit(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
+        let Some(known) = self.txs.get(&tx) else {
+            return Ok(Step::Done((), now));
+        };
+        let commit = LogRecord::mark(What::Commit, tx, known.last, &[]);
+        let lsn = self.log.append(&commit)?;
+        self.group.join(tx, lsn);
+        if self.may_wait(tools, tx) {
+            self.group.wait_from(now);
+            self.checkpoint_if_due(tools, now)?;
+            tools.txs.insert(tx, Phase::Committing);
+            return Ok(Step::Waits);
         }
-        // The next restart takes log space as well. If little is left, write pages out, so that
-        // only the log from here on is needed.
-        let is_tight = self.log.room() < 4 * checkpoint::bytes(self.frames, 1);
-        Ok(if is_tight { Lsn::MAX } else { 0 })
+        self.write_group(tools, now)?;
+        let done = self.group.told_last();
+        self.checkpoint_if_due(tools, now)?;
+        Ok(Step::Done((), done))
+    }
+
+    fn acknowledged(
+        &mut self,
+        tools: &mut Tools,
+        now: Nanos,
+        flush: bool,
+    ) -> Result<Vec<(TxId, Nanos)>, HostError> {
+        if flush || self.deadline().is_some_and(|due| due <= now) {
+            self.write_group(tools, now)?;
+        }
+        Ok(self.group.told())
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        self.group.deadline(&self.log)
+    }
+
+    fn abort(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
+        let Some(known) = self.txs.get(&tx) else {
+            return Ok(now);
+        };
+        let last = known.last;
+        self.log
+            .append(&LogRecord::mark(What::Abort, tx, last, &[]))?;
+        self.log.spill(&mut self.pages, now)?;
+        let done = self.roll_back(tools, now, last)?;
+        self.end(tx, 0)?;
+        self.log.spill(&mut self.pages, done)?;
+        self.checkpoint_if_due(tools, done)?;
+        Ok(done)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {

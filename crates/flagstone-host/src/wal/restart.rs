@@ -16,11 +16,12 @@
 
 use super::super::config::Mistake;
 use super::super::log::{LogRecord, Lsn, Tape, What};
-use super::super::manager::Redo;
+use super::super::tools::Tools;
+use super::checkpoint;
 use super::checkpoint::{dirty_page, live_tx};
 use super::{HostError, Tx, Wal};
 use flagstone::layout::get;
-use flagstone::units::{Lpn, TxId};
+use flagstone::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeMap;
 
 #[cfg(test)]
@@ -48,13 +49,32 @@ pub(super) fn lacks(page: Lsn, change: Lsn) -> bool {
 }
 
 impl Wal {
-    /// Finds winners, which are ended, and losers. Returns the changes that pages may lack, of
-    /// winners and losers alike, in log order.
-    pub(super) fn repeat_history<'t>(
+    /// Recovers from the log. Returns when the database is ready.
+    pub(super) fn restart(
         &mut self,
-        tape: &'t Tape,
-    ) -> Result<Vec<Redo<'t>>, HostError> {
+        tools: &mut Tools,
+        now: Nanos,
+        tape: &Tape,
+    ) -> Result<Nanos, HostError> {
         let found = analyse(tape);
+        self.end_winners(&found)?;
+        let mut done = self.repeat_history(tools, now, tape, &found)?;
+        while let Some(entry) = self.next_undo(tools, tape)? {
+            done = self.undo(tools, done, &entry)?;
+        }
+        self.log.keep(0);
+        let losers: Vec<TxId> = self.txs.keys().copied().collect();
+        for tx in losers {
+            self.end(tx, 0)?;
+        }
+        // The next restart takes log space as well. If little is left, write pages out, so that
+        // only the log from here on is needed.
+        let is_tight = self.log.room() < 4 * checkpoint::bytes(tools.config.frames, 1);
+        self.checkpoint(tools, done, if is_tight { Lsn::MAX } else { 0 })
+    }
+
+    /// Logs the ends of committed transactions. The others remain in `txs`.
+    fn end_winners(&mut self, found: &Analysis) -> Result<(), HostError> {
         for (&tx, &(first, last, committed)) in &found.txs {
             let known = Tx {
                 first,
@@ -63,27 +83,48 @@ impl Wal {
             };
             self.txs.insert(tx, known);
             if committed {
-                self.log
-                    .append(&LogRecord::mark(What::End, tx, last, &[]))?;
-                self.forget(tx);
+                self.end(tx, last)?;
             }
         }
+        Ok(())
+    }
+
+    /// Redoes all changes that pages lack, of winners and losers alike, in log order.
+    fn repeat_history(
+        &mut self,
+        tools: &mut Tools,
+        now: Nanos,
+        tape: &Tape,
+        found: &Analysis,
+    ) -> Result<Nanos, HostError> {
+        let mut done = now;
         let Some(&from) = found.pages.values().min() else {
-            return Ok(Vec::new());
+            return Ok(done);
         };
-        let missing = tape
-            .entries(from)
-            .filter(|(lsn, entry)| entry.what.is_change() && found.may_lack(entry.page, *lsn));
-        let each = |(lsn, entry): (Lsn, LogRecord<'t>)| (entry.page, vec![(lsn, entry)]);
-        Ok(missing.map(each).collect())
+        for (lsn, entry) in tape.entries(from) {
+            if !entry.what.is_change() || !found.may_lack(entry.page, lsn) {
+                continue;
+            }
+            let fetched = tools.fetch(self, done, entry.page, true)?;
+            done = fetched.expect("every page can be written out");
+            let page_bytes = tools.page_bytes;
+            let frame = tools.frame_mut(entry.page);
+            if lacks(frame.page.lsn(), lsn) {
+                entry.redo(&mut frame.page, lsn, page_bytes)?;
+                frame.touch(lsn);
+            }
+            tools.mark(entry.page);
+        }
+        Ok(done)
     }
 
     /// The youngest change of the losers that is not yet undone.
-    pub(super) fn next_loser<'t>(
+    fn next_undo<'t>(
         &mut self,
+        tools: &Tools,
         tape: &'t Tape,
     ) -> Result<Option<LogRecord<'t>>, HostError> {
-        if self.mistake.is(Mistake::NoUndo) {
+        if tools.has(Mistake::NoUndo) {
             return Ok(None);
         }
         loop {
@@ -94,7 +135,7 @@ impl Wal {
             let damaged = HostError::LogDamaged(self.log.page_of_lsn(known.last));
             let entry = tape.entry(known.last).ok_or(damaged)?;
             known.last = entry.prev;
-            let again = self.mistake.is(Mistake::UndoCompensation);
+            let again = tools.has(Mistake::UndoCompensation);
             if entry.what.is_change() && (!entry.compensates || again) {
                 return Ok(Some(entry));
             }

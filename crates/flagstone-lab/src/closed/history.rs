@@ -14,9 +14,10 @@
 //! share of the frames in other pages.
 
 use crate::driver::Source;
+use crate::driver::SourceError;
 use crate::effort;
 use crate::stop;
-use crate::tpcc::pages::{Access, PagesError, Transaction};
+use crate::workload::{Access, Transaction};
 use flagstone::commit::{Device, DeviceError, RecordDevice};
 use flagstone::units::{Lpn, Nanos};
 use rand::{RngExt, SeedableRng};
@@ -61,7 +62,7 @@ impl History {
     ///
     /// # Errors
     /// The database cannot grow.
-    pub fn of(source: &mut impl Source, past: &Past) -> Result<History, PagesError> {
+    pub fn of(source: &mut impl Source, past: &Past) -> Result<History, SourceError> {
         let mut history = History::default();
         let mut dice = Pcg64Mcg::seed_from_u64(past.seed ^ 0x9a57);
         let share = past.frames / past.clients.max(1) as usize;
@@ -229,7 +230,7 @@ fn asked_for(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tpcc::pages::Verb;
+    use crate::workload::Verb;
     use flagstone_host::Rid;
 
     fn transaction(commits: bool, accesses: &[(Verb, u32)]) -> Transaction {

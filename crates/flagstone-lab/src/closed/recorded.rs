@@ -12,9 +12,10 @@
 //! as many database pages as it needs; smaller trace pages share one.
 
 use crate::driver::Source;
+use crate::driver::SourceError;
 use crate::replay::{ScriptError, page_ratio};
-use crate::tpcc::pages::{Access, PagesError, Transaction, Verb};
 use crate::trace::{Op, Trace};
+use crate::workload::{Access, Transaction, Verb};
 use flagstone::units::Lpn;
 use flagstone_host::Rid;
 
@@ -112,7 +113,7 @@ impl Source for Recorded<'_> {
         _: u32,
         roll_back: bool,
         into: &mut Transaction,
-    ) -> Result<bool, PagesError> {
+    ) -> Result<bool, SourceError> {
         let Some(part) = self.recording.transactions.get(self.next) else {
             return Ok(false);
         };

@@ -1,7 +1,7 @@
 //! When transactions begin. A database admits all of them and lets their requests wait. A page
 //! device has no locks, so isolation is ensured before a transaction begins.
 
-use crate::tpcc::pages::{Access, Transaction};
+use crate::workload::{Access, Transaction};
 use flagstone::commit::Isolation;
 use flagstone::units::Nanos;
 use rustc_hash::FxHashSet;
@@ -111,7 +111,7 @@ fn changes(transaction: &Transaction) -> impl Iterator<Item = u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tpcc::pages::{Rid, Verb};
+    use crate::workload::{Rid, Verb};
     use flagstone::units::Lpn;
 
     fn writes(pages: &[u32]) -> Transaction {

@@ -1,6 +1,6 @@
 //! The state of one client.
 
-use crate::tpcc::pages::{Access, Transaction, Verb};
+use crate::workload::{Access, Transaction, Verb};
 use flagstone::units::{Nanos, TxId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -33,11 +33,11 @@ pub use load::Load;
 pub use oracle::{Oracle, WrongRead};
 pub(crate) use pages::PageDevice;
 pub use plan::{Counted, Driven, DriverError, Plan, Span};
-pub use source::Source;
+pub use source::{Source, SourceError};
 
 use crate::effort;
 use crate::stop;
-use crate::tpcc::pages::{Access, Transaction, Verb};
+use crate::workload::{Access, Transaction, Verb};
 use client::{Client, State};
 use flagstone::units::{Nanos, TxId};
 use flagstone_host::{HostError, Step, Why};

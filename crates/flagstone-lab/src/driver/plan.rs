@@ -1,8 +1,9 @@
 //! Parameters of a driver, its counters, and its errors.
 
+use super::SourceError;
 use super::client::Client;
 use super::oracle::WrongRead;
-use crate::tpcc::pages::{Access, PagesError};
+use crate::workload::Access;
 use flagstone::units::Nanos;
 use flagstone_host::{HostError, Why};
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ pub enum DriverError {
     },
     /// The source has no further transaction.
     #[error(transparent)]
-    Source(#[from] PagesError),
+    Source(#[from] SourceError),
     /// A read returned wrong data.
     #[error("at {at}: {wrong}")]
     WrongRead {

@@ -1,6 +1,12 @@
 //! The source of a driver's transactions.
 
-use crate::tpcc::pages::{Pages, PagesError, Transaction};
+use crate::workload::Transaction;
+use thiserror::Error;
+
+/// Why a source supplies no transaction, in words.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct SourceError(pub String);
 
 /// Supplies transactions to clients.
 pub trait Source {
@@ -14,7 +20,7 @@ pub trait Source {
         client: u32,
         roll_back: bool,
         into: &mut Transaction,
-    ) -> Result<bool, PagesError>;
+    ) -> Result<bool, SourceError>;
 
     /// Open loop: arrival time of the transaction after the next `after` transactions, in
     /// nanoseconds of the recording; `None` if there is none.
@@ -40,7 +46,7 @@ impl<S: Source> Source for &mut S {
         client: u32,
         roll_back: bool,
         into: &mut Transaction,
-    ) -> Result<bool, PagesError> {
+    ) -> Result<bool, SourceError> {
         (**self).deal(client, roll_back, into)
     }
 
@@ -54,17 +60,5 @@ impl<S: Source> Source for &mut S {
 
     fn pages(&self) -> u32 {
         (**self).pages()
-    }
-}
-
-impl Source for Pages {
-    fn deal(
-        &mut self,
-        client: u32,
-        roll_back: bool,
-        into: &mut Transaction,
-    ) -> Result<bool, PagesError> {
-        Pages::deal(self, client, roll_back, into)?;
-        Ok(true)
     }
 }

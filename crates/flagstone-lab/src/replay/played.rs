@@ -2,7 +2,8 @@
 
 use super::Script;
 use crate::driver::Source;
-use crate::tpcc::pages::{Access, PagesError, Transaction, Verb};
+use crate::driver::SourceError;
+use crate::workload::{Access, Transaction, Verb};
 use flagstone::units::Lpn;
 use flagstone_host::Rid;
 
@@ -40,7 +41,7 @@ impl Source for Played<'_> {
         _: u32,
         roll_back: bool,
         into: &mut Transaction,
-    ) -> Result<bool, PagesError> {
+    ) -> Result<bool, SourceError> {
         let Some(transaction) = self.script.transactions().get(self.next) else {
             return Ok(false);
         };

@@ -2,7 +2,6 @@
 
 use crate::disk::Counters;
 use crate::engine::Engine;
-use crate::nand;
 use flagstone_terminal::{Failure, progress_bar};
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
@@ -21,8 +20,6 @@ pub(super) trait Client: Send {
 pub(super) struct Lane {
     pub(super) engine: Engine,
     pub(super) path: PathBuf,
-    /// Whether the writes of this database are recorded; if so, nothing is timed.
-    is_recorded: bool,
     /// A connection that stays open, so that the database stays open when clients are replaced.
     pub(super) db: Connection,
     pub(super) clients: Vec<Box<dyn Client>>,
@@ -34,12 +31,11 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn open(engine: Engine, path: PathBuf, is_recorded: bool) -> Result<Lane, Failure> {
+    pub(super) fn open(engine: Engine, path: PathBuf) -> Result<Lane, Failure> {
         Ok(Lane {
             engine,
-            db: open(engine, &path, is_recorded)?,
+            db: engine.connect(&path)?,
             path,
-            is_recorded,
             clients: Vec::new(),
             times: Vec::new(),
             wall: Duration::ZERO,
@@ -49,9 +45,7 @@ impl Lane {
 
     /// Opens another connection, which waits up to a minute while others write.
     pub(super) fn connect(&self) -> Result<Connection, Failure> {
-        let db = open(self.engine, &self.path, self.is_recorded)?;
-        db.busy_timeout(Duration::from_secs(60))?;
-        Ok(db)
+        self.engine.connect(&self.path)
     }
 
     /// The database file and its side files (`-journal`, `-wal`, `-shm`).
@@ -129,42 +123,6 @@ impl Lane {
         self.wall += start.elapsed();
         Ok(())
     }
-}
-
-/// Opens a database with `engine`, through the recording VFS if `is_recorded`.
-fn open(engine: Engine, path: &Path, is_recorded: bool) -> Result<Connection, Failure> {
-    let db = if is_recorded {
-        nand::open(engine, path)?
-    } else {
-        engine.open(path)?
-    };
-    engine.set_up(&db)?;
-    Ok(db)
-}
-
-/// Runs and records `transactions` transactions on each lane, one lane after the other.
-pub(super) fn record(
-    lanes: &mut [Lane],
-    name: &str,
-    transactions: u64,
-) -> Result<Vec<(Engine, nand::Trace)>, Failure> {
-    let bar = progress_bar(
-        transactions * lanes.len() as u64,
-        &format!("recording {name}"),
-    );
-    let mut traces = Vec::new();
-    for lane in lanes {
-        nand::start(lane.engine, &lane.path)?;
-        lane.times.clear();
-        for done in (0..transactions).step_by(ROUND as usize) {
-            let round = ROUND.min(transactions - done);
-            lane.round(round)?;
-            bar.inc(round);
-        }
-        traces.push((lane.engine, nand::take(lane.engine, &lane.path)?));
-    }
-    bar.finish_and_clear();
-    Ok(traces)
 }
 
 /// Measures all lanes in turn, [`ROUND`] transactions at a time, until all have finished.

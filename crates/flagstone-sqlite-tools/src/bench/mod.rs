@@ -4,14 +4,13 @@
 //! Engines take turns in short rounds, so that other load on the machine affects all of them alike.
 //! Absolute times are valid for this machine and run only; ratios are more general.
 //!
-//! [`rows`] and [`tpcc`] are the clients, [`lane`] runs and measures them, [`virtual_time`] records
-//! them and plays the recording on simulated NAND, [`report`] prints the results.
+//! [`rows`] and [`tpcc`] are the clients, [`lane`] runs and measures them, [`report`] prints the
+//! results.
 
 mod lane;
 mod report;
 mod rows;
 mod tpcc;
-mod virtual_time;
 
 use crate::engine::Engine;
 use flagstone_terminal::{Failure, progress_bar, say};
@@ -49,16 +48,9 @@ pub(crate) struct Args {
     /// TPC-C warehouses, about 90 megabytes each.
     #[arg(long, default_value_t = 1)]
     warehouses: u32,
-    /// Simulated device on which each workload is also played in virtual time: a preset or a device
-    /// file, or `none`. The recording is made with one client, on separate databases.
-    #[arg(long, default_value = "small")]
-    pub(crate) nand: String,
-    /// Share of the simulated device's logical pages that the database and its journal fill.
-    #[arg(long, default_value_t = 0.8)]
-    pub(crate) nand_fill: f64,
     /// Seed of all choices.
     #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
+    seed: u64,
     /// Print one JSON object per row, one per line.
     #[arg(long)]
     json: bool,
@@ -109,22 +101,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "--transactions, --megabytes, --threads and --warehouses must be at least 1".into(),
         ));
     }
-    if !(0.05..=0.95).contains(&args.nand_fill) {
-        return Err(Failure::Usage(format!(
-            "--nand-fill {}: use 0.05 to 0.95",
-            args.nand_fill
-        )));
-    }
     let folder = tempfile::tempdir_in(&args.folder)?;
-    let mut virtual_time = virtual_time::Recorder::new(args, &engines, folder.path());
-    let mut databases = Databases::new(&engines, folder.path(), false);
+    let mut databases = Databases::new(&engines, folder.path());
     let mut report = Vec::new();
     for (workload, name) in workloads {
         let lanes = databases.lanes(workload, args)?;
         lane::measure(lanes, name, args.transactions, folder.path())?;
-        let played = virtual_time.play(workload, name)?;
-        for (at, lane) in lanes.iter_mut().enumerate() {
-            let row = Row::of(lane, name, args.threads, played.get(at).copied())?;
+        for lane in lanes {
+            let row = Row::of(lane, name, args.threads)?;
             if args.json {
                 say(&row.json().to_string())
             } else {
@@ -137,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     if !args.json {
-        report::print(&report, args);
+        report::print(&report);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -146,23 +130,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 struct Databases<'a> {
     engines: &'a [(Engine, &'static str)],
     folder: &'a Path,
-    /// Whether writes to these databases are recorded; if so, nothing is timed.
-    are_recorded: bool,
     of_rows: Vec<Lane>,
     /// Databases for TPC-C. The workload that uses them removes them.
     of_tpcc: Vec<Lane>,
 }
 
 impl<'a> Databases<'a> {
-    fn new(
-        engines: &'a [(Engine, &'static str)],
-        folder: &'a Path,
-        are_recorded: bool,
-    ) -> Databases<'a> {
+    fn new(engines: &'a [(Engine, &'static str)], folder: &'a Path) -> Databases<'a> {
         Databases {
             engines,
             folder,
-            are_recorded,
             of_rows: Vec::new(),
             of_tpcc: Vec::new(),
         }
@@ -198,11 +175,10 @@ impl<'a> Databases<'a> {
         fill: impl Fn(&mut Lane) -> Result<(), Failure>,
     ) -> Result<Vec<Lane>, Failure> {
         let bar = progress_bar(self.engines.len() as u64, "filling");
-        let beside = if self.are_recorded { "-recorded" } else { "" };
         let mut lanes = Vec::new();
         for &(engine, name) in self.engines {
-            let path = self.folder.join(format!("{what}{beside}-{name}"));
-            let mut lane = Lane::open(engine, path, self.are_recorded)?;
+            let path = self.folder.join(format!("{what}-{name}"));
+            let mut lane = Lane::open(engine, path)?;
             fill(&mut lane)?;
             lanes.push(lane);
             bar.inc(1);

@@ -1,9 +1,7 @@
 //! Prints the measurements of a benchmark as a table or as JSON.
 
-use super::Args;
 use super::lane::Lane;
 use crate::engine::Engine;
-use crate::nand::Played;
 use flagstone_terminal::{Failure, say};
 use serde_json::json;
 
@@ -17,7 +15,6 @@ pub(super) struct Row {
     kib: f64,
     flushes: f64,
     megabytes: f64,
-    played: Option<Played>,
 }
 
 impl Row {
@@ -25,7 +22,6 @@ impl Row {
         lane: &mut Lane,
         workload: &'static str,
         threads: u32,
-        played: Option<Played>,
     ) -> Result<Row, Failure> {
         lane.times.sort_unstable();
         let times = &lane.times;
@@ -40,7 +36,6 @@ impl Row {
             kib: lane.disk.bytes as f64 / 1024.0 / count,
             flushes: lane.disk.flushes as f64 / count,
             megabytes: lane.bytes()? as f64 / 1e6,
-            played,
         })
     }
 
@@ -54,7 +49,7 @@ impl Row {
 
     pub(super) fn json(&self) -> serde_json::Value {
         let [p50, p99, p999, max] = self.micros;
-        let mut row = json!({
+        json!({
             "workload": self.workload,
             "threads": self.threads,
             "engine": self.engine.name(),
@@ -66,66 +61,12 @@ impl Row {
             "disk_kib_per_transaction": self.kib,
             "disk_flushes_per_transaction": self.flushes,
             "file_mb": self.megabytes,
-        });
-        if let Some(played) = &self.played {
-            row["nand"] = json!({
-                "programs_per_transaction": played.programs(),
-                "erases_per_1000_transactions": played.erases(),
-                "write_amplification": played.amplification(),
-                "lifetime_transactions": played.lasts(),
-                "transactions_per_s": played.rate(),
-            });
-        }
-        row
+        })
     }
-}
-
-/// Formats a number, or a dash for `None`.
-fn or_dash(value: Option<f64>, digits: usize) -> String {
-    value.map_or("-".into(), |value| format!("{value:.digits$}"))
-}
-
-/// Prints the results of the workloads on simulated NAND.
-fn print_played(rows: &[Row], args: &Args) {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header([
-        "workload",
-        "kept by",
-        "programs",
-        "erases/1000",
-        "wa",
-        "lifetime, M tx",
-        "tx/s",
-    ]);
-    for row in rows {
-        let Some(played) = &row.played else { continue };
-        table.add_row([
-            row.workload.to_string(),
-            row.engine.name().to_string(),
-            format!("{:.2}", played.programs()),
-            format!("{:.2}", played.erases()),
-            or_dash(played.amplification(), 2),
-            or_dash(played.lasts().map(|lasts| lasts / 1e6), 1),
-            or_dash(played.rate(), 0),
-        ]);
-    }
-    say(&format!(
-        "\nThe same workloads by one client in virtual time, on chips of `{}` that are {} % full:",
-        args.nand,
-        args.nand_fill * 100.0
-    ));
-    say(&table.trim_fmt());
-    say(
-        "\nprograms: page programs of the device per transaction; wa: programs per page written by \
-         the host; lifetime: millions of transactions until all blocks reach their rated erases. \
-         The store uses the protocol seal; the others run on a page-mapping FTL, without the file \
-         system's own writes",
-    );
 }
 
 /// Prints the rows of all workloads.
-pub(super) fn print(rows: &[Row], args: &Args) {
+pub(super) fn print(rows: &[Row]) {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);
     table.set_header([
@@ -141,7 +82,4 @@ pub(super) fn print(rows: &[Row], args: &Args) {
          not wait for durable commits\nThe ways run alternately: times depend on this machine and \
          this run, so compare only ratios within a workload",
     );
-    if rows.iter().any(|row| row.played.is_some()) {
-        print_played(rows, args);
-    }
 }

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 const PAGE: usize = 4096;
 
+/// A page without contents. A comparison with it is one call of `memcmp`.
+const ZEROS: &[u8; PAGE] = &[0; PAGE];
+
 /// A byte array that is cheap to copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Image {
@@ -52,8 +55,17 @@ impl Image {
             let (now, later) = rest.split_at(count);
             rest = later;
             let page = &mut self.pages[page as usize];
-            if count == PAGE && now.iter().all(|&byte| byte == 0) {
+            if now == ZEROS {
                 *page = None;
+                continue;
+            }
+            // A shared page that is replaced as a whole need not be copied before.
+            if let Ok(whole) = <[u8; PAGE]>::try_from(now)
+                && page
+                    .as_mut()
+                    .is_none_or(|page| Arc::get_mut(page).is_none())
+            {
+                *page = Some(Arc::new(whole));
                 continue;
             }
             let page = page.get_or_insert_with(|| Arc::new([0; PAGE]));

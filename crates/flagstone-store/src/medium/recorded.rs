@@ -58,32 +58,13 @@ enum Pending {
     Shorter(u64),
 }
 
-/// A part of a pending change, which lands whole or not at all.
-enum Part<'a> {
-    Sector(u64, &'a [u8]),
-    Shorter(u64),
-}
-
 impl Pending {
-    /// Number of parts of a change.
+    /// Number of parts of a change. Each lands whole or not at all.
     fn count(&self) -> u64 {
         match self {
             Pending::Written(_, bytes) => (bytes.len() / SECTOR_BYTES) as u64,
             Pending::Shorter(_) => 1,
         }
-    }
-
-    fn parts(&self) -> impl Iterator<Item = Part<'_>> {
-        let (sectors, shorter) = match self {
-            Pending::Written(offset, bytes) => (Some((*offset, bytes)), None),
-            Pending::Shorter(bytes) => (None, Some(Part::Shorter(*bytes))),
-        };
-        let sectors = sectors.into_iter().flat_map(|(offset, bytes)| {
-            let offsets = (offset..).step_by(SECTOR_BYTES);
-            let sectors = offsets.zip(bytes.chunks_exact(SECTOR_BYTES));
-            sectors.map(|(offset, sector)| Part::Sector(offset, sector))
-        });
-        sectors.chain(shorter)
     }
 
     /// Applies the whole change.
@@ -93,20 +74,25 @@ impl Pending {
             Pending::Shorter(bytes) => on.shorten(*bytes as usize),
         }
     }
-}
 
-impl Part<'_> {
-    /// Offset of the change.
-    fn offset(&self) -> u64 {
-        match *self {
-            Part::Sector(offset, _) | Part::Shorter(offset) => offset,
-        }
-    }
-
-    fn land(&self, on: &mut Image) {
-        match *self {
-            Part::Sector(offset, sector) => on.write(offset as usize, sector),
-            Part::Shorter(bytes) => on.shorten(bytes as usize),
+    /// Applies the parts that `lands` selects by number and offset.
+    fn land_parts(&self, on: &mut Image, lands: impl Fn(u64, u64) -> bool) {
+        let (offset, bytes) = match self {
+            Pending::Shorter(bytes) if lands(0, *bytes) => return on.shorten(*bytes as usize),
+            Pending::Shorter(_) => return,
+            Pending::Written(offset, bytes) => (*offset, bytes),
+        };
+        let at = |part: u64| part as usize * SECTOR_BYTES;
+        let has_landed =
+            |part: &u64| *part < self.count() && lands(*part, offset + at(*part) as u64);
+        let mut part = 0;
+        while part < self.count() {
+            let run = (part..).take_while(has_landed).count() as u64;
+            if run > 0 {
+                on.write(offset as usize + at(part), &bytes[at(part)..at(part + run)]);
+            }
+            // The part behind the run has not landed.
+            part += run + 1;
         }
     }
 }
@@ -278,19 +264,17 @@ impl Recorded {
     pub fn cut(&self, landing: Landing) -> Recorded {
         let state = self.state();
         let mut left = state.durable.clone();
-        let parts = state.pending.iter().flat_map(Pending::parts);
-        for (count, part) in parts.enumerate() {
-            let has_landed = match landing {
+        let mut before = 0;
+        for change in &state.pending {
+            change.land_parts(&mut left, |part, offset| match landing {
                 Landing::Nothing => false,
                 Landing::Everything => true,
-                Landing::First(most) => (count as u64) < most,
-                Landing::Last(but) => count as u64 >= but,
-                Landing::Sectors(seed) => mix(seed, count as u64) & 1 == 0,
-                Landing::Pages(seed) => mix(seed, part.offset() / 4096) & 1 == 0,
-            };
-            if has_landed {
-                part.land(&mut left);
-            }
+                Landing::First(most) => before + part < most,
+                Landing::Last(but) => before + part >= but,
+                Landing::Sectors(seed) => mix(seed, before + part) & 1 == 0,
+                Landing::Pages(seed) => mix(seed, offset / 4096) & 1 == 0,
+            });
+            before += change.count();
         }
         Recorded::of(State {
             is_sparse: state.is_sparse,

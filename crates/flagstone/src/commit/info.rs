@@ -11,6 +11,22 @@ use crate::settings::{BadSetting, Setting, configurable};
 /// Value of [`Format::logs`] for protocols with one log per log head, in lanes.
 pub const LOG_PER_HEAD: u8 = u8::MAX;
 
+/// A form printed in a paper that loses data. [`Options::as_published`] selects it.
+///
+/// ```
+/// use flagstone::commit::Kind;
+///
+/// let printed = Kind::Scc.info().published.expect("it loses data");
+/// assert!(printed.loses.starts_with("An aborted transaction comes back"));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Published {
+    /// The departures that it leaves out, by their numbers in the header of the protocol's file.
+    pub without: &'static str,
+    /// What is lost without them.
+    pub loses: &'static str,
+}
+
 /// The description of a protocol.
 ///
 /// ```
@@ -47,8 +63,8 @@ pub struct Info {
     pub rewrites: bool,
     /// Whether transactions are atomic; false for the control.
     pub atomic: bool,
-    /// Whether the form printed in the paper loses data, so that a repaired form exists.
-    pub as_published: bool,
+    /// The form printed in the paper, if it loses data. The default is then a repaired form.
+    pub published: Option<Published>,
     /// Modes for campaigns, the default first.
     pub modes: &'static [Mode],
     /// Its settings.
@@ -82,7 +98,7 @@ impl Info {
             reprograms: false,
             rewrites: false,
             atomic: true,
-            as_published: false,
+            published: None,
             modes: &[],
             settings: &[],
             format: Format::NONE,

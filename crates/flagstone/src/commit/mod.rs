@@ -78,7 +78,7 @@ mod records;
 
 pub use device::{Aim, Device, RequestStats};
 pub use error::DeviceError;
-pub use info::{Info, LOG_PER_HEAD};
+pub use info::{Info, LOG_PER_HEAD, Published};
 pub(crate) use options::LOG_HEADS;
 use options::{HEADS_MAX, Heads, heads};
 pub use options::{Mode, Options};

@@ -1,7 +1,7 @@
 //! What the file of a protocol must have, and what docs/protocols.md takes from it.
 
 use super::{bless, files, header, none, papers, place, root, text, words};
-use flagstone::commit::Kind;
+use flagstone::commit::{Kind, Published};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -175,6 +175,30 @@ fn the_table_of_protocols_is_current() {
         );
     }
     bless("protocols.md", "table", &out);
+}
+
+#[test]
+fn the_table_of_printed_forms_is_current() {
+    let mut out = String::from("\n| | left out | what is lost |\n|---|---|---|\n");
+    // Protocols of one family may share a row.
+    let mut rows: Vec<(Published, Vec<String>)> = Vec::new();
+    for kind in Kind::ALL {
+        let info = kind.info();
+        let Some(printed) = info.published else {
+            continue;
+        };
+        let name = format!("`{}`", info.name);
+        match rows.iter_mut().find(|(other, _)| *other == printed) {
+            Some((_, names)) => names.push(name),
+            None => rows.push((printed, vec![name])),
+        }
+    }
+    assert!(!rows.is_empty());
+    for (Published { without, loses }, names) in rows {
+        let _ = writeln!(out, "| {} | {without} | {loses} |", names.join(", "));
+    }
+    out.push('\n');
+    bless("protocols.md", "published", &out);
 }
 
 #[test]

@@ -89,7 +89,7 @@ pub(super) fn page_sizes(sizes: Option<(u32, u32)>) {
 
 /// Refuses options that have no effect on these protocols.
 pub(super) fn protocols(args: &Args, kinds: &[Kind]) -> Result<(), Failure> {
-    if kinds.iter().any(|kind| kind.info().as_published) {
+    if kinds.iter().any(|kind| kind.info().published.is_some()) {
         return Ok(());
     }
     refuse(&[("--as-published", args.as_published)], ONE_FORM)
@@ -122,7 +122,7 @@ pub(super) fn host_values(setup: &Closed) -> Result<(), Failure> {
 pub(super) fn stacks(args: &Args, stacks: &[Stack]) -> Result<(), Failure> {
     let host = &args.host;
     let forms = |stack: &Stack| match stack {
-        Stack::Force(kind) => kind.info().as_published,
+        Stack::Force(kind) => kind.info().published.is_some(),
         Stack::Wal | Stack::CfcEx | Stack::AfcEx => false,
     };
     if !stacks.iter().any(forms) {

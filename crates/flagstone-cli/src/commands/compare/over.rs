@@ -7,14 +7,14 @@ mod page;
 pub(super) use axis::{Axis, Setting};
 
 use super::report::{Failed, Outcome};
-use super::standing::{Figure, Measured, Row, Standing};
-use super::table::{csv, millis, whole, width, wrap};
+use super::table::{csv, whole, width, wrap};
 use super::{Args, Comparison, checks};
 use crate::commands::winners::{self, Cell, Winners, table};
 use crate::commands::{Failure, NOT_DONE, note, runs, say};
 use axis::set;
 use flagstone_lab::effort::Effort;
 use flagstone_lab::output::Output;
+use flagstone_lab::ranking::{Figure, Measured, Row, Standing, millis};
 use flagstone_lab::replay::ReplayRecord;
 use flagstone_papers::sweep::Side;
 use std::collections::BTreeSet;

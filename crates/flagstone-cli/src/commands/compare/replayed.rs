@@ -1,19 +1,10 @@
 //! The output of a comparison of protocols: its columns, and sentences that explain costs.
 
-use super::separation::{self, Advice};
-use super::standing::{Measured, Row, Standing, measured};
-use super::table::{Cell, Column, hundredths, millis, tenths, whole};
+use super::table::{Cell, Column, hundredths, tenths, whole};
 use flagstone::ftl::{Cause, Operation};
-use flagstone_lab::occupied::Occupied;
-use flagstone_lab::replay::{Latency, ReplayRecord, by_cause};
-
-measured!(
-    ReplayRecord,
-    protocol,
-    transactions_committed,
-    isolation,
-    "plain"
-);
+use flagstone_lab::ranking::separation::{self, Advice};
+use flagstone_lab::ranking::{Row, Standing, millis};
+use flagstone_lab::replay::{ReplayRecord, by_cause};
 
 pub(super) const COLUMNS: &[Column<ReplayRecord>] = &[
     Column {

@@ -1,8 +1,6 @@
 //! Makes the runs of a comparison and prints them: results on stdout, and the runs that were not
 //! made on stderr.
 
-use super::separation::Advice;
-use super::standing::{Measured, Row, Standing};
 use super::table::{self, Column, Table, wrap};
 use super::{Args, Seeds, elsewhere, page};
 use crate::commands::{Failure, NOT_DONE, note, say};
@@ -10,6 +8,8 @@ use flagstone_lab::chart::escape;
 use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::effort::Effort;
 use flagstone_lab::output::Output;
+use flagstone_lab::ranking::separation::Advice;
+use flagstone_lab::ranking::{Measured, Row, Standing};
 use flagstone_lab::replay::ReplayError;
 use flagstone_lab::stop::Stop;
 use rayon::prelude::*;

@@ -1,9 +1,7 @@
 //! `flagstone compare --stack`: runs the same transactions on several database stacks.
 
 use super::report::{Outcome, Printed, Refusal, report, run_all};
-use super::separation;
-use super::standing::{Measured, measured};
-use super::table::{Cell, Column, hundredths, millis, tenths};
+use super::table::{Cell, Column, hundredths, tenths};
 use super::{Args, Failure, Input, Seeds, checks, device_of, elsewhere, input_of, least_of};
 use crate::commands::settings::{Given, Owner, once_each};
 use crate::commands::{named, runs, stacks_of};
@@ -13,8 +11,8 @@ use flagstone_host::buffer::PolicyKind;
 use flagstone_host::{HostError, Stack};
 use flagstone_lab::closed::{Closed, ClosedError, ClosedRecord, Recorded, Recording, Terms};
 use flagstone_lab::device::DeviceSpec;
-use flagstone_lab::occupied::Occupied;
-use flagstone_lab::replay::{Latency, Played, ReplayRecord};
+use flagstone_lab::ranking::{millis, separation};
+use flagstone_lab::replay::{Played, ReplayRecord};
 use std::process::ExitCode;
 
 /// The database above the device.
@@ -204,8 +202,6 @@ impl Refusal for ClosedError {
         }
     }
 }
-
-measured!(ClosedRecord, stack, committed, granularity, "force:plain");
 
 fn each(record: &ClosedRecord, count: u64) -> f64 {
     count as f64 / record.committed.max(1) as f64

@@ -2,9 +2,9 @@
 //! fit the width.
 
 use super::page;
-use super::standing::{Figure, Measured, Row, Standing};
 use crate::commands::plain_table;
 use flagstone_lab::chart::escape;
+use flagstone_lab::ranking::{Figure, Measured, Row, Standing, millis};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -47,15 +47,6 @@ pub(super) enum Cell<R> {
 }
 
 /// Formats nanoseconds as milliseconds.
-pub(super) fn millis(ns: f64) -> String {
-    let ms = ns / 1e6;
-    if ms < 10.0 {
-        format!("{ms:.2}")
-    } else {
-        format!("{ms:.1}")
-    }
-}
-
 pub(super) fn whole(number: f64) -> String {
     format!("{number:.0}")
 }
@@ -421,8 +412,77 @@ fn flatten(prefix: &str, value: &Value, fields: &mut Vec<(String, String)>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::standing::tests::{Run, closed};
     use super::*;
+    use flagstone_lab::occupied::Occupied;
+    use flagstone_lab::replay::Latency;
+
+    #[derive(Debug, Clone, Serialize)]
+    struct Run {
+        name: &'static str,
+        rate: f64,
+        response: Latency,
+        occupied: Occupied,
+    }
+
+    impl Measured for Run {
+        fn name(&self) -> &str {
+            self.name
+        }
+
+        fn is_atomic(&self) -> bool {
+            self.name != "plain"
+        }
+
+        fn committed(&self) -> u64 {
+            self.rate as u64
+        }
+
+        fn rate(&self) -> f64 {
+            self.rate
+        }
+
+        fn response(&self) -> &Latency {
+            &self.response
+        }
+
+        fn isolation(&self) -> &str {
+            "serializable"
+        }
+
+        fn waits(&self) -> [f64; 2] {
+            [0.0; 2]
+        }
+
+        fn occupied(&self) -> &Occupied {
+            &self.occupied
+        }
+
+        fn is_open(&self) -> bool {
+            false
+        }
+
+        fn arrivals(&self) -> Option<f64> {
+            None
+        }
+
+        fn is_saturated(&self) -> bool {
+            false
+        }
+
+        fn forget_timing(&mut self) {}
+    }
+
+    fn closed(name: &'static str, rates: &[f64]) -> Row<Run> {
+        let run = |&rate| Run {
+            name,
+            rate,
+            response: Latency::default(),
+            occupied: Occupied::default(),
+        };
+        Row {
+            runs: rates.iter().map(run).collect(),
+        }
+    }
 
     const COLUMNS: &[Column<Run>] = &[
         Column {

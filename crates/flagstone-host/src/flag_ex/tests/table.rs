@@ -116,11 +116,10 @@ impl Facts {
         ]);
         [log, tape(&[])].map(|log| {
             small::restart(&mut flash, 1, false, None);
-            let device = self.start(&flash);
-            let now = device.recovered_at();
-            let (mut below, mut merged) = (Below::records(device), MergedPage::default());
-            let now = below.resolve(now, &log).expect("the power is on");
-            let read = below.read(now, None, AT, &mut merged);
+            let mut device = self.start(&flash);
+            let (now, mut merged) = (device.recovered_at(), MergedPage::default());
+            let resolved = device.resolve(now, &log.committed());
+            let read = device.read(resolved.expect("the power is on"), AT, &mut merged);
             read.expect("the power is on");
             let page = Page::parse(&merged.image).expect("a page of records");
             page.get(SLOT) == Some(b"new")
@@ -202,19 +201,19 @@ impl Change {
         page.set_lsn(copy);
         if self.apart {
             page.set_lsn(lsn + 100);
-            flag_ex.restored = vec![(SLOT, copy)];
+            flag_ex.read.restored = vec![(SLOT, copy)];
         }
-        let mut memory = Memory::new(&config, PAGE_BYTES, TxId(0));
+        let mut tools = Tools::new(&config, PAGE_BYTES, TxId(0)).expect("a blank device");
         let frame = Frame {
             page,
             ..Frame::default()
         };
-        memory.pool.insert(AT, frame, false);
-        for redo in changes(&log) {
-            let redone = flag_ex.redo_page(&mut memory, redo);
+        tools.pool.insert(AT, frame, false);
+        for (at, changes) in changes(&log) {
+            let redone = flag_ex.redo(&mut tools, at, &changes);
             redone.expect("the page takes it");
         }
-        let frame = memory.frame(AT);
+        let frame = tools.frame_mut(AT);
         let is_redone = frame.page.get(SLOT) == Some(b"new");
         assert_eq!(frame.changed != 0, is_redone, "{self:?}");
         let newest: Lsn = if self.apart { lsn + 100 } else { copy };

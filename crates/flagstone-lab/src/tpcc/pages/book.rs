@@ -7,7 +7,7 @@
 
 use super::super::random::{Constants, Random, Stream, last_name};
 use super::super::{DISTRICTS, Scale};
-use super::Rid;
+use crate::workload::Rid;
 use flagstone::units::Lpn;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;

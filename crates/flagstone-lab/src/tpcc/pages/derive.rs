@@ -4,10 +4,11 @@
 use super::super::input::{Customer, Delivery, NewOrder, OrderStatus, Payment, StockLevel};
 use super::super::mix::Request;
 use super::super::{DISTRICTS, Scale};
+use super::PagesOptions;
 use super::book::{Book, Common, Order, Places, RECENT};
 use super::relation::Relation;
 use super::space::Space;
-use super::{Access, PagesOptions, Rid, Verb};
+use crate::workload::{Access, Rid, Verb};
 use flagstone::units::Lpn;
 use rustc_hash::FxHashMap;
 

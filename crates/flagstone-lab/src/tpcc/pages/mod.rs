@@ -35,93 +35,17 @@ mod versions;
 
 use super::Scale;
 use super::input::Terminal;
-use super::mix::{Client, TransactionKind};
+use super::mix::Client;
 use super::random::Constants;
+use crate::driver::{Source, SourceError};
 use crate::names::Named;
+use crate::workload::{Access, Transaction};
 use derive::Database;
 use flagstone::units::Lpn;
-pub use flagstone_host::Rid;
 use relation::Relation;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use versions::Versions;
-
-/// The kind of an access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verb {
-    /// Reads an inner page of an index; the slot is meaningless.
-    Touch,
-    /// Reads a record.
-    Read,
-    /// Writes a new version of a record to its place.
-    Update,
-    /// Writes a record to a place where there was none.
-    Insert,
-    /// Marks a record as dead: it stays in its page, as PostgreSQL's do until a vacuum.
-    Expire,
-    /// Deletes a record.
-    Delete,
-}
-
-/// One access of a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Access {
-    /// The kind of access.
-    pub verb: Verb,
-    /// The record or page.
-    pub at: Rid,
-}
-
-impl Access {
-    /// Whether the page changes.
-    pub fn writes(&self) -> bool {
-        !matches!(self.verb, Verb::Touch | Verb::Read)
-    }
-}
-
-/// A transaction with all its accesses in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transaction {
-    /// The transaction's number, from 0 in the order of generation, including transactions that
-    /// [`Sizes`] leaves out.
-    pub number: u64,
-    /// The kind of transaction.
-    pub kind: TransactionKind,
-    /// Whether the transaction commits; otherwise it is rolled back.
-    pub commits: bool,
-    /// The accesses, in order.
-    pub accesses: Vec<Access>,
-}
-
-impl Default for Transaction {
-    fn default() -> Self {
-        Transaction {
-            number: 0,
-            kind: TransactionKind::NewOrder,
-            commits: true,
-            accesses: Vec::new(),
-        }
-    }
-}
-
-/// Length of [`Transaction::payload`].
-pub const PAYLOAD_BYTES: usize = 8;
-
-impl Transaction {
-    /// The bytes that access number `access` writes, unique within a run.
-    pub fn payload(&self, access: usize) -> [u8; PAYLOAD_BYTES] {
-        (self.number << 16 | access as u64).to_le_bytes()
-    }
-
-    /// Collects the distinct pages of the accesses that satisfy `wanted` in `pages`, ascending.
-    pub fn distinct_pages(&self, wanted: impl Fn(&Access) -> bool, pages: &mut Vec<u32>) {
-        pages.clear();
-        let wanted = self.accesses.iter().filter(|access| wanted(access));
-        pages.extend(wanted.map(|access| access.at.page.0));
-        pages.sort_unstable();
-        pages.dedup();
-    }
-}
 
 /// Which transactions are supplied, by the number of pages that they write: \[FlagCommit] §5.3.3
 /// splits its trace at ten. Transactions that are left out still affect the tables, as if part of a
@@ -290,6 +214,12 @@ pub enum PagesError {
     },
 }
 
+impl From<PagesError> for SourceError {
+    fn from(error: PagesError) -> Self {
+        SourceError(error.to_string())
+    }
+}
+
 /// Generates transactions for clients.
 #[derive(Debug, Clone)]
 pub struct Pages {
@@ -370,7 +300,6 @@ impl Pages {
         loop {
             let request = self.clients[client as usize].next_request();
             into.number = self.dealt;
-            into.kind = request.kind();
             into.accesses.clear();
             into.commits = self
                 .database
@@ -420,6 +349,18 @@ impl Pages {
     /// Memory of the model in bytes.
     pub fn memory(&self) -> u64 {
         self.database.memory() + self.versions.memory()
+    }
+}
+
+impl Source for Pages {
+    fn deal(
+        &mut self,
+        client: u32,
+        roll_back: bool,
+        into: &mut Transaction,
+    ) -> Result<bool, SourceError> {
+        Pages::deal(self, client, roll_back, into)?;
+        Ok(true)
     }
 }
 

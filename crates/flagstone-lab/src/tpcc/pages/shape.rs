@@ -3,9 +3,10 @@
 //! Counts pages, not changes of pages: a recording depends on the log records of a PostgreSQL
 //! version, where an update across pages makes three and pruning another one.
 
-use super::{Access, Pages, PagesError, Transaction, Verb};
+use super::{Pages, PagesError};
 use crate::trace::info::Spread;
 use crate::trace::{Op, Trace};
+use crate::workload::{Access, Transaction, Verb};
 use std::collections::BTreeMap;
 
 /// Statistics. A *page write* is a page written by a transaction, counted once.

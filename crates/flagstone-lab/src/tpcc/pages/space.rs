@@ -5,7 +5,7 @@
 //! are computed. A page is two counters: free bytes and next slot.
 
 use super::relation::Relation;
-use super::{Access, Rid, Verb};
+use crate::workload::{Access, Rid, Verb};
 use flagstone::units::Lpn;
 use rustc_hash::FxHashMap;
 

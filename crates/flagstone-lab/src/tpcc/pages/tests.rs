@@ -2,6 +2,7 @@
 
 use super::shape::{Reads, Shape, side_by_side};
 use super::*;
+use crate::workload::{Rid, Verb};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -17,7 +17,7 @@
 //! transaction requests a row that does not exist yet.
 
 use super::relation::Relation;
-use super::{Access, Rid, Verb};
+use crate::workload::{Access, Rid, Verb};
 use rustc_hash::FxHashMap;
 
 #[derive(Debug, Clone)]

@@ -27,6 +27,9 @@ pub struct Analysis {
     pub points: usize,
     /// The point at which most claims hold.
     pub best: String,
+    /// What has changed in the program since the analysis was made, if its verdicts may differ now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outdated: Option<String>,
     /// The claims that do not hold with the default settings.
     #[serde(default)]
     pub claim: Vec<Answer>,
@@ -170,6 +173,7 @@ impl Analysis {
             options: Vec::new(),
             points: order.len().saturating_sub(1),
             best: order.first().map_or(String::new(), |&at| name(at)),
+            outdated: None,
             claim: found.into_iter().map(answer).collect(),
             place: shown.into_iter().map(|at| Place::of(&tried[at])).collect(),
             effect: moved(design, tried),
@@ -245,6 +249,9 @@ impl Analysis {
             }
         }
         text += ".\n\n";
+        if let Some(since) = &self.outdated {
+            let _ = writeln!(text, "Outdated: {since}.\n");
+        }
         if !self.claim.is_empty() {
             text += "| claim | default | it holds |\n|---|---|---|\n";
         }
@@ -317,10 +324,11 @@ fn moved(design: &Design, tried: &[Tried]) -> Vec<Moved> {
     figures.filter_map(of).collect()
 }
 
-/// The claims that no analysis has judged.
+/// The claims that no analysis has judged that is up to date.
 pub fn unanswered(analyses: &[Analysis], claims: &BTreeSet<String>) -> BTreeSet<String> {
     let judged = analyses
         .iter()
+        .filter(|analysis| analysis.outdated.is_none())
         .filter_map(|analysis| analysis.at("default"));
     let judged: BTreeSet<&String> = judged
         .flat_map(|place| [&place.holds, &place.direction, &place.differs])
@@ -342,7 +350,8 @@ pub fn partly(
             continue;
         };
         let all = Design::new(&open, 0, 1).points.len() - 1;
-        if claims.contains(id) && answer.holds_at.is_empty() && analysis.points < all {
+        let is_half = analysis.points < all && analysis.outdated.is_none();
+        if claims.contains(id) && answer.holds_at.is_empty() && is_half {
             found.insert(id.to_string(), (analysis.points, all));
         }
     }

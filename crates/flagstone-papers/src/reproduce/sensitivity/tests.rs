@@ -301,8 +301,19 @@ fn an_analysis_says_what_it_has_judged_and_keeps_the_effects_of_a_sample() {
     let without = Analysis::new("p", &names, &Design::new(&open, 0, 1), &tried[..1]);
     assert!(without.effect.is_empty() && !without.markdown().contains("Total effects"));
     let claims: BTreeSet<String> = ["p.f.half", "p.f.other"].map(str::to_string).into();
-    let left = unanswered(&[without], &claims);
+    let left = unanswered(std::slice::from_ref(&without), &claims);
     assert_eq!(left, BTreeSet::from(["p.f.other".to_string()]));
+    // An outdated analysis answers nothing, and says so.
+    let outdated = Analysis {
+        outdated: Some("a default has changed".into()),
+        ..without
+    };
+    assert_eq!(unanswered(std::slice::from_ref(&outdated), &claims), claims);
+    assert!(
+        outdated
+            .markdown()
+            .contains("Outdated: a default has changed.")
+    );
     assert_eq!(unanswered(&[], &claims), claims);
     // An analysis without all points leaves its claims partly answered.
     let shipped = Analysis::shipped();

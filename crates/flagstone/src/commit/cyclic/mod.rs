@@ -64,7 +64,6 @@ const TAIL_MAX: usize = link::SIZE + bpcc::back::SIZE;
 const INFO: Info = Info {
     paper: "TxFlash",
     isolation: Isolation::NoPageConflict,
-    as_published: true,
     format: Format {
         tail_bytes: link::SIZE,
         ..Format::NONE

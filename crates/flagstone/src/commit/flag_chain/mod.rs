@@ -70,7 +70,6 @@ const INFO: Info = Info {
     isolation: Isolation::NoPageConflict,
     reprograms: true,
     rewrites: true,
-    as_published: true,
     modes: &[
         Mode::new("block-flags", &[]),
         Mode::new("page-flags", &[(BLOCK_FLAGS.name, "false")]),

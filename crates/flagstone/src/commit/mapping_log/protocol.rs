@@ -5,8 +5,8 @@ use super::MappingLog;
 use crate::commit::active::{TxTable, Version, Writes};
 use crate::commit::show::{LIVE, Rulings, fields_of, live_row, places};
 use crate::commit::{
-    Content, Found, Heads, Info, Isolation, LOG_HEADS, LOG_PER_HEAD, Options, Protocol, Recovered,
-    Table, Taken, Write,
+    Content, Found, Heads, Info, Isolation, LOG_HEADS, LOG_PER_HEAD, Options, Protocol, Published,
+    Recovered, Table, Taken, Write,
 };
 use crate::ftl::{Format, Ftl, FtlError, Mounted, Moving, Owner, Slot, Stream, Victim, Written};
 use crate::units::{Lpn, Nanos, Pbn, TxId};
@@ -15,7 +15,11 @@ use crate::units::{Lpn, Nanos, Pbn, TxId};
 pub(super) const INFO: Info = Info {
     isolation: Isolation::Strict,
     rewrites: true,
-    as_published: true,
+    published: Some(Published {
+        without: "D4",
+        loses: "A log page lands before a page that it names: the transaction counts, and the \
+                page holds its earlier contents.",
+    }),
     settings: &[LOG_HEADS],
     log: &[super::group_head::RECORD, super::group_entry::RECORD],
     root: Some(|blob| vec![fields_of(&[super::log_blob::RECORD], blob)]),

@@ -28,7 +28,7 @@ mod table;
 mod tests;
 
 use super::show::{LIVE, Rulings, arrow, live_row, rows};
-use super::{Found, Info, Isolation, Table, Taken, Write, table_bytes};
+use super::{Found, Info, Isolation, Published, Table, Taken, Write, table_bytes};
 use crate::ftl::{
     BlockState, Format, Ftl, FtlError, Header, Mounted, Moving, Owner, PageKind, Slot, Stream,
     Victim, Written, collect,
@@ -56,7 +56,12 @@ pub(super) const INFO: Info = Info {
     paper: "MixSL",
     isolation: Isolation::NoPageConflict,
     rewrites: true,
-    as_published: true,
+    published: Some(Published {
+        without: "D2, D3, D5",
+        loses: "Pages of live transactions are collected; a link to a page that was reused clears \
+                another page; the oldest of three versions comes back after the middle one was \
+                erased.",
+    }),
     tail: &[tail::RECORD],
     log: &[record::log_page::RECORD, record::log_record::RECORD],
     root: Some(aborted::fields),

@@ -1,10 +1,10 @@
 //! A grid as an HTML page: a chart for one axis, a map of winners for two, and all figures.
 
 use super::super::page::{paragraphs, whole};
-use super::super::standing::Figure;
 use super::{Grid, Point};
 use crate::commands::winners;
 use flagstone_lab::chart::{colour, escape, lines, sign};
+use flagstone_lab::ranking::Figure;
 
 pub(super) fn page(grid: &Grid<'_>) -> String {
     let mut body = paragraphs(&[format!("{}.", grid.about)]);

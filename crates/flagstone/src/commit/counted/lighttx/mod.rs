@@ -54,14 +54,18 @@
 mod tests;
 
 use super::Rule;
-use crate::commit::{Info, Options, Recovered};
+use crate::commit::{Info, Options, Published, Recovered};
 use crate::ftl::{Ftl, FtlError, Mounted};
 
 pub(in crate::commit) const INFO: Info = Info {
     name: "lighttx",
     idea: "the last page counts the pages of its transaction; zones bound where recent writes are",
     section: "§3",
-    as_published: true,
+    published: Some(Published {
+        without: "D1, D2",
+        loses: "A superseded transaction comes back, because its pages are still in the zones and \
+                the newer versions are not. Of two versions in one transaction the older may win.",
+    }),
     ..super::INFO
 };
 

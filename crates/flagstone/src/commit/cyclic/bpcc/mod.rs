@@ -52,7 +52,7 @@ mod tests;
 
 use super::{Rule, Tables, Version};
 use crate::commit::show::rows;
-use crate::commit::{Info, Mode, Options, Recovered, table_bytes};
+use crate::commit::{Info, Mode, Options, Published, Recovered, table_bytes};
 use crate::ftl::{Format, Ftl, FtlError, Mounted};
 use crate::layout;
 use crate::layout::put;
@@ -99,6 +99,11 @@ pub(in crate::commit) const INFO: Info = Info {
         tail_bytes: super::link::SIZE + back::SIZE,
         ..super::INFO.format
     },
+    published: Some(Published {
+        without: "D1",
+        loses: "An aborted transaction comes back: a version number was named, never programmed, \
+                and given out again.",
+    }),
     ..super::INFO
 };
 

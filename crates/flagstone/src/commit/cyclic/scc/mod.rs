@@ -41,7 +41,7 @@ mod tests;
 
 use super::{Rule, Seen, Tables, Verdict, Version, Versions};
 use crate::commit::show::rows;
-use crate::commit::{Info, Options, Recovered, Way};
+use crate::commit::{Info, Options, Published, Recovered, Way};
 use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Slot};
 use crate::settings::BadSetting;
 use crate::units::{Lpn, Ppn};
@@ -58,6 +58,11 @@ pub(in crate::commit) const INFO: Info = Info {
         "@C": "it is the named one, and the walk has been there" => "committed: the ring is closed";
         "@D": "it is the named one, and the walk has not been there" => "as that version";
     },
+    published: Some(Published {
+        without: "D1",
+        loses: "An aborted transaction comes back: another transaction has written the version \
+                that its last link names.",
+    }),
     ..super::INFO
 };
 

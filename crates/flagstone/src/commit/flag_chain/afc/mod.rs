@@ -65,7 +65,7 @@ mod tests;
 
 use super::{Link, Tables, Tail, read_shadow, spare};
 use crate::commit::show::{LIVE, live_row, rows};
-use crate::commit::{Found, Info, Protocol, Table, Taken, Write, table_bytes};
+use crate::commit::{Found, Info, Protocol, Published, Table, Taken, Write, table_bytes};
 use crate::ftl::{Cause, Ftl, FtlError, Slot, Stream};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 use rustc_hash::FxHashMap;
@@ -81,6 +81,12 @@ pub(in crate::commit) const INFO: Info = Info {
         "@B": "some page of the part is FALSE" => "uncommitted: in progress, or aborted";
     },
     flag: Some(|flag| if is_true(flag) { "TRUE" } else { "FALSE" }),
+    published: Some(Published {
+        without: "D1 to D4, part of D5",
+        loses: "As CFC. A part without a FALSE flag counts although its transaction does not: the \
+                tail of a transaction that was cut, the pages left around a moved page, or the \
+                middle of an aborted chain after parts of it were reclaimed.",
+    }),
     ..super::INFO
 };
 

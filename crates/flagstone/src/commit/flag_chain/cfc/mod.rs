@@ -63,7 +63,7 @@ mod tests;
 use super::{Link, Shadow, Tables, Tail, read_shadow, spare};
 use crate::commit::active::Spare;
 use crate::commit::show::{LIVE, live_row, rows};
-use crate::commit::{Found, Held, Info, Protocol, Table, Taken, Write, table_bytes};
+use crate::commit::{Found, Held, Info, Protocol, Published, Table, Taken, Write, table_bytes};
 use crate::ftl::{Cause, Ftl, FtlError, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -80,6 +80,13 @@ pub(in crate::commit) const INFO: Info = Info {
         "@C": "some are TRUE, some FALSE" => "aborted: the cut fell between two flags";
     },
     flag: Some(|flag| if is_true(flag) { "TRUE" } else { "FALSE" }),
+    published: Some(Published {
+        without: "D1 to D4",
+        loses: "A link leads to a page that was written there later, and commits or hides it. \
+                After a restart leftovers pass for committed when they are collected. A \
+                transaction cut between two flags comes back half. A moved page's original comes \
+                back as a FALSE head and undoes an acknowledged commit.",
+    }),
     ..super::INFO
 };
 

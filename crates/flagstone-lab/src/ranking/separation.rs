@@ -10,16 +10,15 @@
 //! have the same isolation level, waits for isolation result from what other transactions do, so
 //! the cause is looked for in the other parts, if these have grown.
 
-use super::standing::{Measured, Row, Standing};
-use super::table::{millis, whole};
-use flagstone_lab::occupied::Occupied;
+use super::{Measured, Row, Standing, millis};
+use crate::occupied::Occupied;
 
 /// Planes or channels are called saturated from this share of the time on.
 const SATURATED: f64 = 0.95;
 
 /// The options that this comparison allows to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Advice {
+pub struct Advice {
     /// Whether databases are compared, which have neither `--over` nor `--isolation`.
     pub is_stack: bool,
     /// Whether transactions are generated, so that their size can be set.
@@ -32,13 +31,20 @@ pub(super) struct Advice {
 
 /// The main cause of the difference between two rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
+pub enum Cause {
+    /// Waits for isolation, while planes are idle.
     Isolation,
+    /// Waits for commits, while planes are idle.
     Commit,
+    /// Waits for reads and writes, while planes are idle.
     Before,
+    /// Reads and programs for the host.
     Host,
+    /// Garbage collection.
     Collection,
+    /// Reads and programs to commit, for the mapping and for logs.
     Protocol,
+    /// The wait of pages for their channel.
     Channels,
 }
 
@@ -80,7 +86,7 @@ impl Cause {
 type Part = (f64, &'static str, Cause);
 
 /// Says whether a device is saturated, and what separates the first row from the last.
-pub(super) fn lines<R: Measured>(standing: &Standing<'_, R>, advice: Advice) -> Vec<String> {
+pub fn lines<R: Measured>(standing: &Standing<'_, R>, advice: Advice) -> Vec<String> {
     let mut lines: Vec<String> = saturated(standing).into_iter().collect();
     let (first, last) = (standing.first(), standing.contenders().last());
     if let (Some(first), Some(last)) = (first, last)
@@ -102,7 +108,7 @@ fn saturated<R: Measured>(standing: &Standing<'_, R>) -> Option<String> {
         format!(
             "The device is saturated (planes or channels are busy for {} % of the time or more) \
              under {}: more clients would wait longer without more throughput.",
-            whole(100.0 * SATURATED),
+            100.0 * SATURATED,
             names.join(", ")
         )
     })
@@ -146,7 +152,7 @@ fn most(parts: &[Part]) -> Option<&Part> {
 }
 
 /// The cause of the difference, if one part has more than half of it.
-fn cause<R: Measured>(first: &Row<R>, last: &Row<R>) -> Option<Cause> {
+pub fn cause<R: Measured>(first: &Row<R>, last: &Row<R>) -> Option<Cause> {
     let waits = of_waits(first, last);
     let of_waits = || {
         let others = &waits[1..];
@@ -215,73 +221,4 @@ fn sentence<R: Measured>(first: &Row<R>, last: &Row<R>, advice: Advice) -> Strin
         }
     };
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{Args, Comparison};
-    use super::*;
-    use clap::Parser;
-    use flagstone_lab::replay::ReplayRecord;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn rows(options: &str) -> Vec<Row<ReplayRecord>> {
-        let line = Line::parse_from(std::iter::once("compare").chain(options.split(' ')));
-        let comparison = Comparison::new(&line.args).unwrap_or_else(|_| panic!("{options}"));
-        let outcomes = comparison.run().into_iter();
-        let row = |ended: Vec<Result<ReplayRecord, _>>| Row {
-            runs: ended.into_iter().map(|run| run.expect("it runs")).collect(),
-        };
-        outcomes.map(|outcome| row(outcome.ended)).collect()
-    }
-
-    /// How much more device time a transaction of the second row takes, as a share.
-    fn gap([first, last]: &[Row<ReplayRecord>; 2]) -> f64 {
-        let rate = |row: &Row<ReplayRecord>| row.mean(Measured::rate);
-        rate(first) / rate(last) - 1.0
-    }
-
-    fn pair(options: &str) -> [Row<ReplayRecord>; 2] {
-        rows(options).try_into().expect("two protocols")
-    }
-
-    /// Without the blamed cause, less than half of the difference must remain.
-    #[test]
-    fn without_what_is_blamed_the_difference_goes() {
-        let small = "--workload uniform --requests 24000 --fill 0.3 --protocols seal,aw";
-        let one_plane = format!("{small} --device lazybtree --pages-per-transaction");
-        let rolls_back = "--device lazybtree --workload zipf:0.9 --requests 24000 --fill 0.9 \
-                          --protocols seal,scc --abort-ratio";
-        let cases = [
-            (
-                format!("{small} --pages-per-transaction 1"),
-                Cause::Isolation,
-                format!("{small} --pages-per-transaction 1 --isolation strict"),
-            ),
-            (
-                format!("{one_plane} 1"),
-                Cause::Protocol,
-                format!("{one_plane} 64"),
-            ),
-            (
-                format!("{rolls_back} 0.3"),
-                Cause::Collection,
-                format!("{rolls_back} 0"),
-            ),
-        ];
-        for (with, blamed, without) in cases {
-            let rows = pair(&with);
-            assert_eq!(cause(&rows[0], &rows[1]), Some(blamed), "{with}");
-            let (before, after) = (gap(&rows), gap(&pair(&without)));
-            assert!(
-                after < before / 2.0,
-                "{before} with {with}, {after} with {without}"
-            );
-        }
-    }
 }

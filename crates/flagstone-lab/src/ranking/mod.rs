@@ -8,12 +8,15 @@
 //! then a row less than [`Figure::margin`] behind is reported as so near that another seed could
 //! change the order. Rows that do not keep up with the arrivals rank behind all others.
 
-use flagstone_lab::occupied::Occupied;
-use flagstone_lab::replay::Latency;
+pub mod separation;
+
+use crate::closed::ClosedRecord;
+use crate::occupied::Occupied;
+use crate::replay::{Latency, ReplayRecord};
 use serde::Serialize;
 
 /// The result of one run, of one protocol or stack with one seed.
-pub(super) trait Measured: Serialize {
+pub trait Measured: Serialize {
     /// The name of the protocol or stack.
     fn name(&self) -> &str;
     /// Whether transactions are atomic; those of the control are not.
@@ -96,31 +99,40 @@ macro_rules! measured {
     };
 }
 
-pub(super) use measured;
+measured!(
+    ReplayRecord,
+    protocol,
+    transactions_committed,
+    isolation,
+    "plain"
+);
+measured!(ClosedRecord, stack, committed, granularity, "force:plain");
 
 /// The runs of one protocol or stack: at least one, one for each seed.
 #[derive(Debug)]
-pub(super) struct Row<R> {
+pub struct Row<R> {
+    /// The runs, in the order of the seeds.
     pub runs: Vec<R>,
 }
 
 impl<R: Measured> Row<R> {
-    pub(super) fn name(&self) -> &str {
+    /// The name of the protocol or stack.
+    pub fn name(&self) -> &str {
         self.runs[0].name()
     }
 
     /// The mean of a figure over the seeds.
-    pub(super) fn mean(&self, of: impl Fn(&R) -> f64) -> f64 {
+    pub fn mean(&self, of: impl Fn(&R) -> f64) -> f64 {
         self.runs.iter().map(of).sum::<f64>() / self.runs.len() as f64
     }
 
     /// Whether transactions were committed with every seed.
-    pub(super) fn commits(&self) -> bool {
+    pub fn commits(&self) -> bool {
         self.runs.iter().all(|run| run.committed() > 0)
     }
 
     /// Whether the row falls behind the arrivals with some seed.
-    pub(super) fn is_saturated(&self) -> bool {
+    pub fn is_saturated(&self) -> bool {
         self.runs.iter().any(R::is_saturated)
     }
 
@@ -131,7 +143,7 @@ impl<R: Measured> Row<R> {
 
 /// The figure by which rows are ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Figure {
+pub enum Figure {
     /// In a closed loop: committed transactions per second.
     Rate,
     /// At an arrival rate: the 99th percentile of the response time.
@@ -139,7 +151,8 @@ pub(super) enum Figure {
 }
 
 impl Figure {
-    pub(super) fn of<R: Measured>(self, run: &R) -> f64 {
+    /// The figure of one run.
+    pub fn of<R: Measured>(self, run: &R) -> f64 {
         match self {
             Figure::Rate => run.rate(),
             Figure::Tail => run.response().p99 as f64,
@@ -147,7 +160,7 @@ impl Figure {
     }
 
     /// The smallest and the largest figure over the seeds.
-    pub(super) fn range<R: Measured>(self, row: &Row<R>) -> (f64, f64) {
+    pub fn range<R: Measured>(self, row: &Row<R>) -> (f64, f64) {
         let figures = row.runs.iter().map(|run| self.of(run));
         let least = figures.clone().fold(f64::INFINITY, f64::min);
         (least, figures.fold(0.0, f64::max))
@@ -156,14 +169,15 @@ impl Figure {
     /// The lead that is significant with a single seed, as a share. Over six seeds rates differed
     /// by up to 6 % on three workloads; over three seeds percentiles differed by up to 30 %, most
     /// near saturation (docs/compare.md).
-    pub(super) fn margin(self) -> f64 {
+    pub fn margin(self) -> f64 {
         match self {
             Figure::Rate => 0.10,
             Figure::Tail => 0.30,
         }
     }
 
-    pub(super) fn name(self) -> &'static str {
+    /// The figure's name in a sentence.
+    pub fn name(self) -> &'static str {
         match self {
             Figure::Rate => "tx/s",
             Figure::Tail => "p99 response time",
@@ -188,14 +202,16 @@ impl Figure {
 
 /// The rows in the order of their rank.
 #[derive(Debug)]
-pub(super) struct Standing<'a, R> {
+pub struct Standing<'a, R> {
+    /// The figure by which they are ranked.
     pub by: Figure,
     /// The rows, the best first.
     pub rows: Vec<&'a Row<R>>,
 }
 
 impl<'a, R: Measured> Standing<'a, R> {
-    pub(super) fn of(rows: &'a [Row<R>]) -> Standing<'a, R> {
+    /// Ranks rows.
+    pub fn of(rows: &'a [Row<R>]) -> Standing<'a, R> {
         let by = if rows.first().is_some_and(|row| row.runs[0].is_open()) {
             Figure::Tail
         } else {
@@ -215,13 +231,13 @@ impl<'a, R: Measured> Standing<'a, R> {
     }
 
     /// The first row that contends: it commits, is atomic and keeps up with the arrivals.
-    pub(super) fn first(&self) -> Option<&'a Row<R>> {
+    pub fn first(&self) -> Option<&'a Row<R>> {
         self.contenders().next()
     }
 
     /// The first row and those not clearly behind it. These tie with it over the seeds; or, with
     /// one seed, they are so near that another seed could change the order.
-    pub(super) fn near(&self) -> Vec<&'a Row<R>> {
+    pub fn near(&self) -> Vec<&'a Row<R>> {
         let Some(first) = self.first() else {
             return Vec::new();
         };
@@ -234,23 +250,23 @@ impl<'a, R: Measured> Standing<'a, R> {
     }
 
     /// The rows that contend for the first place, in order.
-    pub(super) fn contenders(&self) -> impl Iterator<Item = &'a Row<R>> {
+    pub fn contenders(&self) -> impl Iterator<Item = &'a Row<R>> {
         self.rows.iter().copied().filter(|row| row.contends())
     }
 
     /// The row with which others are compared: the first contender, or else the best row.
-    pub(super) fn measure(&self) -> Option<&'a Row<R>> {
+    pub fn measure(&self) -> Option<&'a Row<R>> {
         let any = || self.rows.iter().copied().find(|row| row.commits());
         self.first().or_else(any)
     }
 
     /// The number of runs of each row.
-    pub(super) fn seeds(&self) -> usize {
+    pub fn seeds(&self) -> usize {
         self.rows.first().map_or(0, |row| row.runs.len())
     }
 
     /// Describes the order of the rows in sentences, as far as the seeds support it.
-    pub(super) fn verdict(&self) -> Vec<String> {
+    pub fn verdict(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.rows.iter().any(|row| row.commits()) {
             return if self.rows.is_empty() {
@@ -327,6 +343,16 @@ impl<'a, R: Measured> Standing<'a, R> {
     }
 }
 
+/// Nanoseconds as a number of milliseconds, with two digits after the point below 10 and one above.
+pub fn millis(ns: f64) -> String {
+    let ms = ns / 1e6;
+    if ms < 10.0 {
+        format!("{ms:.2}")
+    } else {
+        format!("{ms:.1}")
+    }
+}
+
 /// Joins names for a sentence.
 fn list(names: &[&str]) -> String {
     match names {
@@ -337,7 +363,7 @@ fn list(names: &[&str]) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
     #[derive(Debug, Clone, Serialize)]
