@@ -159,7 +159,7 @@ impl Ftl {
         Some(noted.copied().unwrap_or_else(|| self.slot(at)))
     }
 
-    /// Reverts one [`Snapshots::take`]. No effect if the snapshot has ended.
+    /// Takes one use of a snapshot back. The last one ends it. No effect if it has ended.
     pub fn end_snapshot(&mut self, id: SnapshotId) {
         let Some(noted) = self.snapshots.open.get_mut(&id) else {
             return;
