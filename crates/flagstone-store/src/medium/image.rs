@@ -60,12 +60,11 @@ impl Image {
                 continue;
             }
             // A shared page that is replaced as a whole need not be copied before.
-            if let Ok(whole) = <[u8; PAGE]>::try_from(now)
-                && page
-                    .as_mut()
-                    .is_none_or(|page| Arc::get_mut(page).is_none())
-            {
-                *page = Some(Arc::new(whole));
+            let is_own = page
+                .as_mut()
+                .is_some_and(|page| Arc::get_mut(page).is_some());
+            if count == PAGE && !is_own {
+                *page = Some(Arc::new(now.try_into().expect("a page")));
                 continue;
             }
             let page = page.get_or_insert_with(|| Arc::new([0; PAGE]));
