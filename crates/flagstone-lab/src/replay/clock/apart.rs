@@ -2,7 +2,8 @@
 //!
 //! The deviation has two causes. The clock returns the end of an operation when it is called, so a
 //! schedule is never changed later: a collection or a commit that calls a chain of operations takes
-//! its planes until its end, while the model inserts requests that are ready earlier. And if an
+//! its planes until its end, while the model inserts requests that are ready earlier. (The SSD
+//! extension of DiskSim does as the clock: an element that is cleaned takes no request.) And if an
 //! operation waits for several others, the record has only the one that ended last; the model waits
 //! for that one alone and is faster than a device.
 
