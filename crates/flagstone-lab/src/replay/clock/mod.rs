@@ -17,7 +17,7 @@ use flagstone::nand::{Busy, Chip, Flash, FlashError, Geometry, Read, Timing};
 use flagstone::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use flagstone_host::{HostError, Rid, Step};
 use model::{Ready, Simulated, Task};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,27 +152,40 @@ impl Flash for Watched {
     }
 }
 
-/// A page device that records when transactions begin and end.
+/// A page device that records when transactions begin and end, and to which request each operation
+/// belongs.
 struct Noting<'a> {
     device: PageDevice<'a>,
     begun: HashMap<TxId, u64>,
     ended: Vec<(u64, u64)>,
+    log: Arc<Mutex<Vec<Called>>>,
+    /// Number of operations before each request, and its transaction.
+    requests: Vec<(usize, Option<TxId>)>,
+    /// Requests that commit.
+    commits: BTreeSet<usize>,
 }
 
 impl Noting<'_> {
     fn ends(&mut self, tx: TxId, done: Nanos) {
         self.ended.push((self.begun[&tx], done.0));
     }
+
+    fn request(&mut self, tx: Option<TxId>) {
+        let before = self.log.lock().unwrap().len();
+        self.requests.push((before, tx));
+    }
 }
 
 impl Backend for Noting<'_> {
     fn begin(&mut self, now: Nanos) -> Result<Option<TxId>, HostError> {
+        self.request(None);
         let tx = self.device.begin(now)?;
         self.begun.extend(tx.map(|tx| (tx, now.0)));
         Ok(tx)
     }
 
     fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
+        self.request(Some(tx));
         self.device.touch(now, tx, page)
     }
 
@@ -183,6 +196,7 @@ impl Backend for Noting<'_> {
         rid: Rid,
         into: &mut Vec<u8>,
     ) -> Result<Step<bool>, HostError> {
+        self.request(Some(tx));
         self.device.read(now, tx, rid, into)
     }
 
@@ -193,10 +207,13 @@ impl Backend for Noting<'_> {
         rid: Rid,
         bytes: Option<&[u8]>,
     ) -> Result<Step<()>, HostError> {
+        self.request(Some(tx));
         self.device.write(now, tx, rid, bytes)
     }
 
     fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
+        self.request(Some(tx));
+        self.commits.insert(self.requests.len() - 1);
         let step = self.device.commit(now, tx)?;
         if let Step::Done((), done) = step {
             self.ends(tx, done);
@@ -205,6 +222,7 @@ impl Backend for Noting<'_> {
     }
 
     fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
+        self.request(Some(tx));
         self.device.abort(now, tx)
     }
 
@@ -213,6 +231,7 @@ impl Backend for Noting<'_> {
     }
 
     fn acknowledged(&mut self, now: Nanos, flush: bool) -> Result<Vec<(TxId, Nanos)>, HostError> {
+        self.request(None);
         let all = self.device.acknowledged(now, flush)?;
         for &(tx, done) in &all {
             self.ends(tx, done);
@@ -241,7 +260,44 @@ struct Recorded {
     filling: usize,
     /// Begin and end of each transaction.
     ended: Vec<(u64, u64)>,
+    /// Number of operations before each request, and its transaction.
+    requests: Vec<(usize, Option<TxId>)>,
+    commits: BTreeSet<usize>,
     busy: Busy,
+}
+
+impl Recorded {
+    /// The request of an operation of the run: the number of operations of the run before it, and
+    /// its transaction.
+    fn request_of(&self, nth: usize) -> (usize, Option<TxId>, bool) {
+        let at = self.filling + nth;
+        let behind = self.requests.partition_point(|&(before, _)| before <= at);
+        let (before, tx) = self.requests[behind - 1];
+        (
+            before - self.filling,
+            tx,
+            self.commits.contains(&(behind - 1)),
+        )
+    }
+}
+
+/// The collection of each operation of a run, as the number of its erase: what a request has called
+/// on the plane of the victim from the first access of the victim on.
+fn collections(recorded: &Recorded, geometry: &Geometry) -> Vec<Option<usize>> {
+    let run = &recorded.called[recorded.filling..];
+    let mut of = vec![None; run.len()];
+    let plane_of = |call: &Called| geometry.plane_of(Pbn(call.block));
+    let erases = run.iter().enumerate();
+    for (erase, victim) in erases.filter(|(_, call)| call.operation == Operation::Erase) {
+        let first = recorded.request_of(erase).0;
+        let accessed = (first..erase).find(|&nth| run[nth].block == victim.block);
+        for nth in accessed.unwrap_or(erase)..=erase {
+            if plane_of(&run[nth]) == plane_of(victim) && of[nth].is_none() {
+                of[nth] = Some(erase);
+            }
+        }
+    }
+    of
 }
 
 /// Records a run.
@@ -272,12 +328,20 @@ fn record(setup: &Setup, transactions: u32) -> Recorded {
         device: PageDevice::new(&mut device, false),
         begun: HashMap::new(),
         ended: Vec::new(),
+        log: Arc::clone(&log),
+        requests: Vec::new(),
+        commits: BTreeSet::new(),
     };
     let isolation = Admission::isolated(setup.isolation().unwrap());
     let mut driver = Driver::new(setup.plan(), isolation, noting, Played::new(&script), start);
     driver.run(Span::Transactions(u64::MAX)).unwrap();
     let (noting, _) = driver.into_parts();
-    let ended = noting.ended;
+    let Noting {
+        ended,
+        requests,
+        commits,
+        ..
+    } = noting;
     let after = busy(&device);
     let called = log.lock().unwrap().clone();
     Recorded {
@@ -285,6 +349,8 @@ fn record(setup: &Setup, transactions: u32) -> Recorded {
         called,
         filling,
         ended,
+        requests,
+        commits,
         busy: Busy {
             planes: Nanos(after.planes.0 - before.planes.0),
             channels: Nanos(after.channels.0 - before.channels.0),
@@ -319,6 +385,17 @@ type Model = fn(&[Task], &[Ready], usize, usize) -> Simulated;
 
 /// Replays a recorded run by another model.
 fn replay(recorded: &Recorded, geometry: &Geometry, timing: &Timing, model: Model) -> Measured {
+    let (spans, busy) = spans(recorded, geometry, timing, model);
+    measured(0, &spans, busy, geometry.planes())
+}
+
+/// Begin and end of each transaction by another model, and the busy time of planes.
+fn spans(
+    recorded: &Recorded,
+    geometry: &Geometry,
+    timing: &Timing,
+    model: Model,
+) -> (Vec<(u64, u64)>, u64) {
     let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
     let mut ready: Vec<Ready> = Vec::new();
     let mut tasks = Vec::new();
@@ -332,19 +409,32 @@ fn replay(recorded: &Recorded, geometry: &Geometry, timing: &Timing, model: Mode
         _ => (None, instant.saturating_sub(recorded.start)),
     };
     let run = &recorded.called[recorded.filling..];
+    let collections = collections(recorded, geometry);
+    // Per transaction: its operations.
+    let mut own: HashMap<TxId, Vec<usize>> = HashMap::new();
     for (nth, call) in run.iter().enumerate() {
+        let (_, tx, commits) = recorded.request_of(nth);
         let (after, wait) = waits(&ends, call.now);
-        let others = match call.operation {
+        let mut others: Vec<usize> = match call.operation {
             Operation::Read => programmed.get(&call.page).copied().into_iter().collect(),
             Operation::Program | Operation::Reprogram => {
                 changed.get(&call.block).copied().into_iter().collect()
             }
             Operation::Erase => used.remove(&call.block).unwrap_or_default(),
         };
+        if let (Some(tx), None) = (tx, collections[nth]) {
+            let own = own.entry(tx).or_default();
+            if commits {
+                // A commit waits for what its transaction has written.
+                others.extend(own.iter().filter(|&&one| run[one].done <= call.now));
+            }
+            own.push(nth);
+        }
         ready.push(Ready {
             after,
             wait,
             others,
+            collection: collections[nth],
         });
         if call.operation != Operation::Read {
             changed.insert(call.block, nth);
@@ -375,7 +465,7 @@ fn replay(recorded: &Recorded, geometry: &Geometry, timing: &Timing, model: Mode
     let spans: Vec<(u64, u64)> = spans
         .map(|&(from, to)| (moved(from), moved(to).max(moved(from))))
         .collect();
-    measured(0, &spans, simulated.busy, geometry.planes())
+    (spans, simulated.busy)
 }
 
 fn setup(kind: Kind, planes: u32, shared: u32, clients: u32) -> Setup {

@@ -22,6 +22,8 @@ pub(super) struct Ready {
     pub(super) after: Option<usize>,
     pub(super) wait: u64,
     pub(super) others: Vec<usize>,
+    /// The last operation of the collection to which it belongs, on the plane of its victim.
+    pub(super) collection: Option<usize>,
 }
 
 /// The results.
@@ -68,17 +70,24 @@ enum Event {
     /// A transfer is complete.
     Transferred,
     Ends,
+    /// After all that happens at the instant at which an operation ends: its plane is free.
+    Frees,
 }
 
 struct Simulation<'a> {
     tasks: &'a [Task],
+    ready: &'a [Ready],
+    /// Whether a plane that collects prefers the operations of the collection until its end.
+    holds: bool,
     /// Number of planes per channel.
     shared: usize,
-    events: BinaryHeap<Reverse<(u64, usize, Event)>>,
+    /// Instant, whether it comes after the others of the instant, operation.
+    events: BinaryHeap<Reverse<(u64, bool, usize, Event)>>,
     planes: Vec<Line>,
     channels: Vec<Line>,
-    /// Since when each operation has held its plane.
+    /// Since when each operation has held its plane, and whether it has ended.
     held: Vec<u64>,
+    over: Vec<bool>,
     busy: u64,
 }
 
@@ -86,19 +95,34 @@ struct Simulation<'a> {
 struct Line {
     queue: VecDeque<usize>,
     taken: bool,
+    /// The collection whose operations come first, until its end.
+    held_for: Option<usize>,
 }
 
 /// Simulates all `tasks`, each from when it is `ready`, on `planes` planes.
 pub(super) fn simulate(tasks: &[Task], ready: &[Ready], planes: usize, shared: usize) -> Simulated {
+    events(tasks, ready, planes, shared, false)
+}
+
+/// Like [`simulate`], but a plane that collects prefers the operations of the collection until its
+/// end. The SSD extension of DiskSim takes nothing else in between.
+pub(super) fn holding(tasks: &[Task], ready: &[Ready], planes: usize, shared: usize) -> Simulated {
+    events(tasks, ready, planes, shared, true)
+}
+
+fn events(tasks: &[Task], ready: &[Ready], planes: usize, shared: usize, holds: bool) -> Simulated {
     let mut waits: Vec<usize> = vec![0; tasks.len()];
     let mut awaited: Vec<Vec<usize>> = vec![Vec::new(); tasks.len()];
     let mut simulation = Simulation {
         tasks,
+        ready,
+        holds,
         shared,
         events: BinaryHeap::new(),
         planes: vec![Line::default(); planes],
         channels: vec![Line::default(); planes.div_ceil(shared)],
         held: vec![0; tasks.len()],
+        over: vec![false; tasks.len()],
         busy: 0,
     };
     for (nth, ready) in ready.iter().enumerate() {
@@ -112,7 +136,7 @@ pub(super) fn simulate(tasks: &[Task], ready: &[Ready], planes: usize, shared: u
         }
     }
     let mut ends = vec![0; tasks.len()];
-    while let Some(Reverse((now, nth, event))) = simulation.events.pop() {
+    while let Some(Reverse((now, _, nth, event))) = simulation.events.pop() {
         simulation.happens(now, nth, event);
         if event != Event::Ends {
             continue;
@@ -139,7 +163,8 @@ pub(super) fn simulate(tasks: &[Task], ready: &[Ready], planes: usize, shared: u
 
 impl Simulation<'_> {
     fn at(&mut self, when: u64, nth: usize, event: Event) {
-        self.events.push(Reverse((when, nth, event)));
+        let is_last = event == Event::Frees;
+        self.events.push(Reverse((when, is_last, nth, event)));
     }
 
     fn happens(&mut self, now: u64, nth: usize, event: Event) {
@@ -157,8 +182,14 @@ impl Simulation<'_> {
                 self.next_of_channel(now, channel);
             }
             Event::Ends => {
-                self.planes[task.plane].taken = false;
                 self.busy += now - self.held[nth];
+                self.at(now, nth, Event::Frees);
+            }
+            Event::Frees => {
+                let plane = &mut self.planes[task.plane];
+                plane.taken = false;
+                plane.held_for = plane.held_for.filter(|&last| last != nth);
+                self.over[nth] = true;
                 self.next_of_plane(now, task.plane);
             }
         }
@@ -168,10 +199,19 @@ impl Simulation<'_> {
         if self.planes[plane].taken {
             return;
         }
-        let Some(nth) = self.planes[plane].queue.pop_front() else {
+        let line = &mut self.planes[plane];
+        let (held, ready) = (line.held_for, self.ready);
+        let is_of_it = |&nth: &usize| held.is_some() && ready[nth].collection == held;
+        let at = line.queue.iter().position(is_of_it).unwrap_or(0);
+        let Some(nth) = line.queue.remove(at) else {
             return;
         };
-        self.planes[plane].taken = true;
+        line.taken = true;
+        if self.holds && held.is_none() {
+            // Some copies of a collection may come after its erase.
+            let over = |last: &usize| self.over[*last];
+            line.held_for = ready[nth].collection.filter(|last| !over(last));
+        }
         self.held[nth] = now;
         self.at(now + self.tasks[nth].before, nth, Event::Asks);
     }
@@ -233,4 +273,22 @@ fn operations_wait_for_planes_for_channels_and_for_each_other() {
     ready[2].after = None;
     assert_eq!(simulate(&tasks, &ready, 2, 2).ends, [111, 20, 12, 24]);
     assert_eq!(in_order(&tasks, &ready, 2, 2).ends, [111, 121, 133, 125]);
+}
+
+#[test]
+fn a_plane_that_collects_may_be_held_until_its_end() {
+    let task = |behind| Task {
+        plane: 0,
+        before: 0,
+        transfer: 0,
+        behind,
+    };
+    // A collection of two operations, and one that is ready in between.
+    let tasks = [task(10), task(20), task(5)];
+    let mut ready = vec![Ready::default(); 3];
+    ready[1].after = Some(0);
+    ready[2].wait = 3;
+    (ready[0].collection, ready[1].collection) = (Some(1), Some(1));
+    assert_eq!(simulate(&tasks, &ready, 1, 1).ends, [10, 35, 15]);
+    assert_eq!(holding(&tasks, &ready, 1, 1).ends, [10, 30, 35]);
 }
