@@ -1,11 +1,11 @@
 //! Bounds the deviation between the clock and two event models by the values that were measured.
 //!
-//! The deviation from a model whose planes take first what is ready first has two causes. The clock
-//! returns the end of an operation when it is called, so a schedule is never changed later: a
-//! collection or a commit that calls a chain of operations takes its planes until its end, while the
-//! model inserts requests that are ready earlier. And what an operation waits for is inferred from
-//! instants: if it waits for several others, the record may lack one, and the model is faster than a
-//! device.
+//! The deviation from a model whose planes take first what is ready first has two causes. The
+//! clock returns the end of an operation when it is called, so a schedule is never changed later:
+//! a collection or a commit that calls a chain of operations takes its planes until its end, while
+//! the model inserts requests that are ready earlier. And what an operation waits for is inferred
+//! from instants: if it waits for several others, the record may lack one, and the model is faster
+//! than a device.
 //!
 //! The second model lets a plane finish a collection before anything else, as the SSD extension of
 //! DiskSim does, and copies stay in their plane, as there. The clock is close to it: over all runs,
@@ -72,8 +72,8 @@ const HELD: Bounds = [
 /// The medians of the deviations from that model over all runs, rounded up.
 const HELD_MEDIANS: Apart = [2.1, 3.1, 7.3, 0.9];
 
-/// The deviations of every protocol on one shape of device, for the clock and for a wrong clock that
-/// runs operations in the order of calls.
+/// The deviations of every protocol on one shape of device, for the clock and for a wrong clock
+/// that runs operations in the order of calls.
 fn deviations(shape: (u32, u32), clients: u32, model: Model, copies_stay: bool) -> Vec<[Apart; 2]> {
     let (planes, shared) = shape;
     let of = |&kind: &Kind| {
