@@ -604,7 +604,7 @@ mod tests {
         args: Args,
     }
 
-    fn rows(options: &str) -> Vec<Row<ReplayRecord>> {
+    pub(super) fn rows(options: &str) -> Vec<Row<ReplayRecord>> {
         let line = Line::parse_from(std::iter::once("compare").chain(options.split(' ')));
         let comparison = Comparison::new(&line.args).unwrap_or_else(|_| panic!("{options}"));
         let outcomes = comparison.run().into_iter();

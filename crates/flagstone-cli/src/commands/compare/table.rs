@@ -412,79 +412,28 @@ fn flatten(prefix: &str, value: &Value, fields: &mut Vec<(String, String)>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::rows;
     use super::*;
-    use flagstone_lab::occupied::Occupied;
-    use flagstone_lab::replay::Latency;
+    use flagstone_lab::replay::ReplayRecord;
 
-    #[derive(Debug, Clone, Serialize)]
-    struct Run {
-        name: &'static str,
-        rate: f64,
-        response: Latency,
-        occupied: Occupied,
+    /// Rows whose runs have these rates. All else is that of a small run.
+    fn closed<const N: usize>(all: [(&'static str, &[f64]); N]) -> [Row<ReplayRecord>; N] {
+        let small = rows("--workload uniform --requests 64 --protocols seal");
+        let run = &small[0].runs[0];
+        all.map(|(protocol, rates)| {
+            let of = |&rate| ReplayRecord {
+                protocol,
+                throughput_tps: rate,
+                transactions_committed: rate as u64,
+                ..run.clone()
+            };
+            Row {
+                runs: rates.iter().map(of).collect(),
+            }
+        })
     }
 
-    impl Measured for Run {
-        fn name(&self) -> &str {
-            self.name
-        }
-
-        fn is_atomic(&self) -> bool {
-            self.name != "plain"
-        }
-
-        fn committed(&self) -> u64 {
-            self.rate as u64
-        }
-
-        fn rate(&self) -> f64 {
-            self.rate
-        }
-
-        fn response(&self) -> &Latency {
-            &self.response
-        }
-
-        fn isolation(&self) -> &str {
-            "serializable"
-        }
-
-        fn waits(&self) -> [f64; 2] {
-            [0.0; 2]
-        }
-
-        fn occupied(&self) -> &Occupied {
-            &self.occupied
-        }
-
-        fn is_open(&self) -> bool {
-            false
-        }
-
-        fn arrivals(&self) -> Option<f64> {
-            None
-        }
-
-        fn is_saturated(&self) -> bool {
-            false
-        }
-
-        fn forget_timing(&mut self) {}
-    }
-
-    fn closed(name: &'static str, rates: &[f64]) -> Row<Run> {
-        let run = |&rate| Run {
-            name,
-            rate,
-            response: Latency::default(),
-            occupied: Occupied::default(),
-        };
-        Row {
-            runs: rates.iter().map(run).collect(),
-        }
-    }
-
-    const COLUMNS: &[Column<Run>] = &[
+    const COLUMNS: &[Column<ReplayRecord>] = &[
         Column {
             heading: "name",
             says: "",
@@ -495,13 +444,13 @@ mod tests {
             heading: "seldom",
             says: "told last",
             rank: 9,
-            cell: Cell::Number(Run::rate, tenths),
+            cell: Cell::Number(ReplayRecord::rate, tenths),
         },
         Column {
             heading: "tx/s",
             says: "the rate",
             rank: 1,
-            cell: Cell::Number(Run::rate, whole),
+            cell: Cell::Number(ReplayRecord::rate, whole),
         },
         Column {
             heading: "range",
@@ -525,7 +474,7 @@ mod tests {
 
     #[test]
     fn columns_that_fit_are_shown_by_their_rank() {
-        let rows = [closed("a", &[400.0]), closed("none", &[0.0])];
+        let rows = closed([("a", &[400.0]), ("none", &[0.0])]);
         let standing = Standing::of(&rows);
         let all = Table::new(COLUMNS, &standing).lines();
         assert_eq!(
@@ -552,7 +501,7 @@ mod tests {
 
     #[test]
     fn a_range_is_shown_of_several_seeds() {
-        let rows = [closed("a", &[400.0, 380.0]), closed("b", &[420.0, 410.0])];
+        let rows = closed([("a", &[400.0, 380.0]), ("b", &[420.0, 410.0])]);
         let standing = Standing::of(&rows);
         let table = Table::new(COLUMNS, &standing).fit(40);
         assert_eq!(

@@ -385,17 +385,6 @@ type Model = fn(&[Task], &[Ready], usize, usize) -> Simulated;
 
 /// Replays a recorded run by another model.
 fn replay(recorded: &Recorded, geometry: &Geometry, timing: &Timing, model: Model) -> Measured {
-    let (spans, busy) = spans(recorded, geometry, timing, model);
-    measured(0, &spans, busy, geometry.planes())
-}
-
-/// Begin and end of each transaction by another model, and the busy time of planes.
-fn spans(
-    recorded: &Recorded,
-    geometry: &Geometry,
-    timing: &Timing,
-    model: Model,
-) -> (Vec<(u64, u64)>, u64) {
     let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
     let mut ready: Vec<Ready> = Vec::new();
     let mut tasks = Vec::new();
@@ -465,7 +454,7 @@ fn spans(
     let spans: Vec<(u64, u64)> = spans
         .map(|&(from, to)| (moved(from), moved(to).max(moved(from))))
         .collect();
-    (spans, simulated.busy)
+    measured(0, &spans, simulated.busy, geometry.planes())
 }
 
 fn setup(kind: Kind, planes: u32, shared: u32, clients: u32) -> Setup {

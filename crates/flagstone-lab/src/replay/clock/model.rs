@@ -85,8 +85,9 @@ struct Simulation<'a> {
     events: BinaryHeap<Reverse<(u64, bool, usize, Event)>>,
     planes: Vec<Line>,
     channels: Vec<Line>,
-    /// Since when each operation has held its plane, and whether it has ended.
+    /// Since when each operation has held its plane.
     held: Vec<u64>,
+    /// Whether each operation has ended.
     over: Vec<bool>,
     busy: u64,
 }
