@@ -27,7 +27,7 @@ pub(crate) const AFC_EX: ManagerInfo = ManagerInfo {
     check: |settings| Chosen::of(RecordKind::AfcEx, settings).map(|_| ()),
 };
 
-const SETTINGS: &[Setting] = &[BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, MAX_C];
+const SETTINGS: &[Setting] = &[BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, MAX_C, FLAGS_ALL];
 
 const MAX_C: Setting = Setting {
     name: "max_c",
@@ -35,10 +35,18 @@ const MAX_C: Setting = Setting {
     what: "maximum number of transactions with pending records in one page, 2 to 8",
 };
 
+const FLAGS_ALL: Setting = Setting {
+    name: "flags_all",
+    default: "false",
+    what: "whether cfc-ex flags the page before each reclaimed one, as printed; by default only \
+           where a live page needs the flag",
+};
+
 /// The parsed settings.
 struct Chosen {
     log: LogSettings,
     max_c: u8,
+    flags_all: bool,
 }
 
 impl Chosen {
@@ -49,6 +57,7 @@ impl Chosen {
         Ok(Chosen {
             log: LogSettings::of(info, settings)?,
             max_c: settings.number(info, MAX_C.name, 2, 8)?,
+            flags_all: settings.flag(info, FLAGS_ALL.name)?,
         })
     }
 }
@@ -69,7 +78,8 @@ pub(crate) fn record_options(
     settings: &Settings,
 ) -> Result<RecordOptions, BadSetting> {
     let mut options = RecordOptions::default();
-    options.max_c = Chosen::of(kind, settings)?.max_c;
+    let chosen = Chosen::of(kind, settings)?;
+    (options.max_c, options.flags_all) = (chosen.max_c, chosen.flags_all);
     Ok(options)
 }
 

@@ -33,6 +33,7 @@ impl Sal {
         self.counts.flushes += 1;
         self.counts.logs_flushed += count as u64;
         if let Some((at, has)) = last
+            && self.options.fills
             && has + count <= regions.page_logs
         {
             if at == head_at {

@@ -30,7 +30,8 @@
 //!             D3. Any bucket that overflows is split virtually, not only one that the cycle has
 //!                 not reached: it costs nothing more. What still has no room is in a chain.
 //!             D4. Logs that fit the last log page of a region are added to it instead of to a new
-//!                 one: the region takes more of them before it is full.
+//!                 one, unless `append` is new-page: the region takes more of them before it is
+//!                 full.
 //!             D5. Batches of pages double only up to a setting, so that the last one leaves no
 //!                 half of a store unused.
 //!             D6. A log in a page has a byte for what it is, where the paper has four; in memory

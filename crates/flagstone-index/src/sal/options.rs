@@ -29,6 +29,9 @@ pub(crate) const INFO: IndexInfo = IndexInfo {
         split: "adaptive",
             "adaptive, lazy (merge full regions only) or eager (split and merge at once, and all \
              log regions at a flush)";
+        append: "fill",
+            "where flushed logs go: fill (the last page of the region, while they fit) or new-page \
+             (always a new one)";
         virtual_split: "true", "whether overflowing buckets are split early";
         resize: "true", "whether the log buffer grows and shrinks";
         period: "256", "number of flushes and merges after which the log buffer may shrink";
@@ -66,6 +69,8 @@ pub(super) struct Options {
     pub(super) batch: u32,
     pub(super) false_positive: f64,
     pub(super) split: Split,
+    /// Whether flushed logs are added to the last page of a region while they fit.
+    pub(super) fills: bool,
     pub(super) virtual_split: bool,
 }
 
@@ -86,12 +91,14 @@ impl Options {
             ("lazy", Split::Lazy),
             ("eager", Split::Eager),
         ];
+        let appends = [("fill", true), ("new-page", false)];
         Ok(Options {
             load_factor: settings.number(&INFO, "load_factor", 0.1, 1.0)?,
             group_bits: power("group", 256)?.trailing_zeros(),
             batch: power("batch", 1 << 20)?.max(2),
             false_positive: settings.number(&INFO, "false_positive", 0.0001, 0.5)?,
             split: settings.choice(&INFO, "split", &words)?,
+            fills: settings.choice(&INFO, "append", &appends)?,
             virtual_split: settings.flag(&INFO, "virtual_split")?,
         })
     }

@@ -19,6 +19,7 @@ fn agrees_with_a_map_whatever_is_switched_off() {
         ("group", "4"),
         ("split", "lazy"),
         ("split", "eager"),
+        ("append", "new-page"),
         ("virtual_split", "false"),
         ("resize", "false"),
         ("load_factor", "1.0"),
@@ -213,6 +214,22 @@ fn a_merge_writes_each_group_with_its_overflow_pages_in_one_request() {
         let hashes = index.shape.records(&page).map(|(key, _)| super::hash(key));
         assert!(hashes.is_sorted(), "D9");
     }
+}
+
+/// D4: regions are full sooner where every flush takes pages of its own.
+#[test]
+fn regions_are_full_sooner_where_flushes_share_no_page() {
+    let full = ["fill", "new-page"].map(|append| {
+        let settings = tiny().with("memory", 8192).with("append", append);
+        let settings = settings.with("split", "lazy");
+        let (mut index, mut now) = blank(super::start, &settings, 512, 1 << 16);
+        for key in 0..3000 {
+            now = index.insert(now, key, key).expect("insert");
+        }
+        index.check().expect("whole");
+        figure(&index, "merges_full")
+    });
+    assert!(full[1] > full[0], "{full:?}");
 }
 
 /// With eager merges, a flush merges all log regions.

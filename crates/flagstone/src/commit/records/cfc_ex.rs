@@ -95,6 +95,31 @@ impl CfcEx {
         }
     }
 
+    /// D12 as printed: sets the flag of each entry outside the victim whose successor is in a dead
+    /// page of it. Returns when that is durable.
+    fn flag_predecessors(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        (tx, victim): (TxId, Pbn),
+    ) -> Result<Nanos, FtlError> {
+        let book = &mut self.owners.book;
+        let row = self.owners.table.get_mut(&tx).expect("it is in the book");
+        let start = ftl.sync(now, row.written)?;
+        let mut flagged = now;
+        for pair in row.members.windows(2) {
+            let (before, reclaimed) = (pair[0], pair[1]);
+            let is_split = book.block_of(reclaimed.at) == victim
+                && !ftl.blocks.is_live(reclaimed.at)
+                && book.block_of(before.at) != victim;
+            if is_split && book.flag(before) == FALSE {
+                flagged = flagged.max(book.set(ftl, start, before, TRUE, Cause::Gc)?);
+            }
+        }
+        row.written = row.written.max(flagged);
+        Ok(flagged)
+    }
+
     /// Called before a victim is erased. Returns when committed transactions with entries in it no
     /// longer need them.
     fn hand_on(
@@ -225,6 +250,9 @@ impl Verdicts for CfcEx {
         let mut done = now.max(self.kept.get(victim));
         for tx in self.owners.book.txs_in(victim) {
             if self.owners.table[&tx].state == State::Committed {
+                if self.rules.flags_all {
+                    done = done.max(self.flag_predecessors(ftl, now, (tx, victim))?);
+                }
                 done = done.max(self.hand_on(ftl, now, (tx, victim), versions)?);
             }
         }

@@ -121,6 +121,7 @@ impl RecordDevice {
             .map_err(DeviceError::Unsuitable)?;
         let rules = Rules {
             as_published: options.as_published,
+            flags_all: options.flags_all,
             mistake,
         };
         let (mut ftl, mounted) = Ftl::mount(flash, config, options.format(), now)?;

@@ -61,7 +61,7 @@
 //!                 under CFC_ex, of committed ones as long as one of their flags is FALSE.
 //!             D12. CFC_ex keeps one TRUE flag of a committed transaction, as long as a live
 //!                 version has an entry of it. As printed, the page before each dead one gets the
-//!                 flag that goes with it, also where it is dead itself.
+//!                 flag that goes with it, also where it is dead itself (`flags_all`).
 //!             D13. The paper collects one block at a time. Where several are collected at once, an
 //!                 erase that takes a flag waits until the flags that speak for the transaction
 //!                 afterwards are durable: also those of a transaction that CFC_ex has forgotten.
@@ -204,6 +204,9 @@ pub struct RecordOptions {
     pub max_c: u8,
     /// Build the protocol as printed, without the repairs that are listed as departures.
     pub as_published: bool,
+    /// Whether CFC_ex flags the page before each reclaimed one as printed, see D12 in
+    /// [`records`](self). Costs reprograms, and is as safe.
+    pub flags_all: bool,
     /// Whether a restart records what it decided and why
     /// ([`RecordDevice::rulings`](RecordDevice::rulings)).
     pub tells: bool,
@@ -215,6 +218,7 @@ impl Default for RecordOptions {
         RecordOptions {
             max_c: 2,
             as_published: false,
+            flags_all: false,
             tells: false,
         }
     }
@@ -271,6 +275,7 @@ pub enum Mistake {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Rules {
     as_published: bool,
+    flags_all: bool,
     mistake: Mistaken<Mistake>,
 }
 
@@ -283,7 +288,7 @@ impl Rules {
 
     /// Whether no mistake is made.
     fn hold(self) -> bool {
-        self == Rules::default()
+        !self.as_published && self.mistake == Mistaken::default()
     }
 }
 

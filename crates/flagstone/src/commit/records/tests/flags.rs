@@ -6,11 +6,33 @@ use super::*;
 use crate::ftl::{BlockState, Cause, Operation};
 use crate::units::Pbn;
 
+/// A form of CFC_ex.
+#[derive(Clone, Copy, Default)]
+struct Form {
+    flags_all: bool,
+    mistake: Option<Mistake>,
+}
+
+const PRINTED: Form = Form {
+    flags_all: true,
+    mistake: None,
+};
+
+const DEATHS_TRUSTED: Form = Form {
+    flags_all: false,
+    mistake: Some(Mistake::DeathsTrusted),
+};
+
 /// Commits a transaction of two pages. The one with the flag is dead; the other is about to be
 /// overwritten. `others` are the numbers of other writes between the pages and after both. Also
 /// returns the block of the flag.
-fn one_dead_page(mistake: Option<Mistake>, others: [u64; 2], cut: Option<Cut>) -> (Bench, Pbn) {
-    let mut bench = Bench::new(RecordKind::CfcEx, 3, mistake);
+fn one_dead_page(form: Form, others: [u64; 2], cut: Option<Cut>) -> (Bench, Pbn) {
+    let options = RecordOptions {
+        max_c: 3,
+        flags_all: form.flags_all,
+        ..RecordOptions::default()
+    };
+    let mut bench = Bench::with(Bench::chip(3), RecordKind::CfcEx, options, form.mistake);
     bench.arm(cut);
     let mut dice = Dice(1);
     let mut write_others = |bench: &mut Bench, count| {
@@ -47,10 +69,10 @@ fn supersede(bench: &mut Bench) {
 
 /// The number of cuts during the collection of the flag's block while the other page is in flight,
 /// and how many of them lose a committed record.
-fn losses(mistake: Option<Mistake>) -> (usize, usize) {
+fn losses(form: Form) -> (usize, usize) {
     let (mut cuts, mut lost) = (0, 0);
     for others in (0..12).flat_map(|between| (0..80).map(move |after| [between, after])) {
-        let (mut bench, flagged) = one_dead_page(mistake, others, None);
+        let (mut bench, flagged) = one_dead_page(form, others, None);
         let issued = bench.flash.look(PowerCut::issued);
         let is_there = |bench: &mut Bench| {
             let state = bench.device().ftl().blocks.state(flagged);
@@ -65,7 +87,7 @@ fn losses(mistake: Option<Mistake>) -> (usize, usize) {
             for dice in 0..12 {
                 let torn = false;
                 let cut = Cut { at, dice, torn };
-                let (mut bench, _) = one_dead_page(mistake, others, Some(cut));
+                let (mut bench, _) = one_dead_page(form, others, Some(cut));
                 supersede(&mut bench);
                 bench.restart(2, None).expect("there is no cut");
                 bench.resolve(&[]);
@@ -79,9 +101,11 @@ fn losses(mistake: Option<Mistake>) -> (usize, usize) {
 
 #[test]
 fn d12_the_last_flag_goes_after_what_superseded_the_other_pages_is_durable() {
-    let (cuts, lost) = losses(None);
-    assert!(cuts > 500 && lost == 0, "{lost} of {cuts} cuts");
-    let (_, lost) = losses(Some(Mistake::DeathsTrusted));
+    for form in [Form::default(), PRINTED] {
+        let (cuts, lost) = losses(form);
+        assert!(cuts > 500 && lost == 0, "{lost} of {cuts} cuts");
+    }
+    let (_, lost) = losses(DEATHS_TRUSTED);
     assert!(
         lost > 0,
         "a version that is believed dead too early does no harm"
@@ -89,10 +113,10 @@ fn d12_the_last_flag_goes_after_what_superseded_the_other_pages_is_durable() {
 }
 
 #[test]
-fn d12_a_flag_is_handed_on_to_a_live_page_and_to_no_other() {
-    let handed_on = |superseded: bool| {
+fn d12_a_flag_is_handed_on_to_a_live_page_and_as_printed_to_a_dead_one_too() {
+    let handed_on = |form, superseded: bool| {
         let flags = |others| {
-            let (mut bench, _) = one_dead_page(None, [others, 0], None);
+            let (mut bench, _) = one_dead_page(form, [others, 0], None);
             if superseded {
                 bench.write(0, 5, &[9], &[]);
             }
@@ -102,8 +126,12 @@ fn d12_a_flag_is_handed_on_to_a_live_page_and_to_no_other() {
         };
         (0..12).map(flags).sum::<u64>()
     };
-    assert!(handed_on(false) > 0, "no flag is handed on");
-    assert_eq!(handed_on(true), 0);
+    assert!(
+        handed_on(Form::default(), false) > 0,
+        "no flag is handed on"
+    );
+    assert_eq!(handed_on(Form::default(), true), 0);
+    assert!(handed_on(PRINTED, true) > 0, "no dead page is flagged");
 }
 
 #[test]

@@ -68,6 +68,15 @@ impl Bench {
             max_c,
             ..RecordOptions::default()
         };
+        Bench::with(chip, kind, options, mistake)
+    }
+
+    fn with(
+        chip: Chip,
+        kind: RecordKind,
+        options: RecordOptions,
+        mistake: Option<Mistake>,
+    ) -> Bench {
         let power = PowerCut::new(chip);
         let mut bench = Bench {
             kind,
