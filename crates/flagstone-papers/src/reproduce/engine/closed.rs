@@ -324,6 +324,10 @@ fn metrics(record: &ClosedRecord) -> BTreeMap<String, f64> {
     .into_iter()
     .map(|(name, value)| (name.to_string(), value))
     .collect();
+    if record.gc_share > 0.0 {
+        // The time of all flash operations.
+        metrics.insert("busy_ms_per_tx".into(), gc / record.gc_share / committed);
+    }
     each(&mut metrics, &record.memory_bytes, 1e6, &record.flash);
     metrics
 }

@@ -1,4 +1,5 @@
-//! The engine without measurements: [SAL]'s formulas, for curves drawn next to measured ones.
+//! The engine without measurements: formulas of [SAL] and [FlagCommit], for curves drawn next to
+//! measured ones.
 
 use super::{Outcome, RunError};
 use flagstone_index::sal::analysis::{
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 /// Parameters of the formulas: the keys of the table `formula` in an experiment file. Defaults are
-/// from \[SAL] §4.1.
+/// from \[SAL] §4.1, and 0 for those of \[FlagCommit] §3.3.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FormulaRun {
@@ -34,6 +35,24 @@ pub struct FormulaRun {
     bound: f64,
     /// sc: number of buckets to split in a cycle.
     cycle: f64,
+    /// δ. The figure's `abort_ratio`, if there is one.
+    abort_ratio: f64,
+    /// α: pages read by a transaction.
+    reads: f64,
+    /// β: pages written by a transaction.
+    writes: f64,
+    /// γ: blocks reclaimed for each page that is allocated.
+    reclaimed: f64,
+    /// k: nonempty pages of a block.
+    block_pages: f64,
+    /// C_r in ms.
+    read_ms: f64,
+    /// C_w in ms.
+    write_ms: f64,
+    /// C_bit in ms.
+    flag_ms: f64,
+    /// C_e in ms: what reclaiming a block costs besides flags.
+    reclaim_ms: f64,
 }
 
 impl Default for FormulaRun {
@@ -51,6 +70,15 @@ impl Default for FormulaRun {
             logs: 3264.0,
             bound: 0.25,
             cycle: 262_144.0,
+            abort_ratio: 0.0,
+            reads: 0.0,
+            writes: 0.0,
+            reclaimed: 0.0,
+            block_pages: 0.0,
+            read_ms: 0.0,
+            write_ms: 0.0,
+            flag_ms: 0.0,
+            reclaim_ms: 0.0,
         }
     }
 }
@@ -62,13 +90,29 @@ impl FormulaRun {
     }
 
     pub(super) fn name(&self) -> String {
+        if self.writes > 0.0 {
+            return format!("formulas, {} % aborts", self.abort_ratio * 100.0);
+        }
         format!(
             "formulas, split factor {}, groups of {}",
             self.split, self.group
         )
     }
 
+    /// C and C' of \[FlagCommit] §3.3: flash time of a transaction under CFC and AFC in ms.
+    fn flag_commit_ms(&self) -> [f64; 2] {
+        let flagged = [1.0 - self.abort_ratio, self.abort_ratio];
+        flagged.map(|flagged| {
+            let flags = self.block_pages * flagged * self.flag_ms;
+            self.reads * self.read_ms
+                + self.writes * self.write_ms
+                + (1.0 - self.abort_ratio) * self.flag_ms
+                + self.reclaimed * self.writes * (flags + self.reclaim_ms)
+        })
+    }
+
     pub(super) fn outcome(&self) -> Outcome {
+        let [cfc_ms, afc_ms] = self.flag_commit_ms();
         let capacity = (self.page_bytes / self.record_bytes) as u32;
         let cost = UpdateCost {
             page_bytes: self.page_bytes,
@@ -81,6 +125,8 @@ impl FormulaRun {
         let unsplit = unsplit_overflow(self.split, self.load, capacity);
         let halved = (1.0 + self.split) * self.load * f64::from(capacity) / 2.0;
         let metrics = [
+            ("cfc_ms_per_tx", cfc_ms),
+            ("afc_ms_per_tx", afc_ms),
             ("unsplit_overflow", unsplit),
             ("split_overflow", overflow(halved, capacity)),
             (
@@ -122,6 +168,20 @@ mod tests {
             Outcome::Done { metrics, .. } => metrics,
             Outcome::Refused(why) => panic!("{why}"),
         }
+    }
+
+    /// \[FlagCommit] §3.3: AFC costs less below an abort ratio of a half, CFC above.
+    #[test]
+    fn the_costs_of_cfc_and_afc_cross_at_a_half() {
+        let difference = |abort_ratio: f64| {
+            let costs = at(|run| {
+                (run.abort_ratio, run.writes) = (abort_ratio, 13.5);
+                (run.reclaimed, run.block_pages, run.flag_ms) = (0.02, 64.0, 0.2);
+            });
+            costs["cfc_ms_per_tx"] - costs["afc_ms_per_tx"]
+        };
+        assert!(difference(0.49) > 0.01 && difference(0.51) < -0.01);
+        assert!(difference(0.5).abs() < 1e-9);
     }
 
     #[test]

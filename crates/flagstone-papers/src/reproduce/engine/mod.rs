@@ -135,9 +135,12 @@ impl Settings {
             Some("replay") => ReplayRun::parse(self.0).map(Box::new).map(Run::Replay),
             Some("closed") => ClosedRun::parse(self.0).map(Box::new).map(Run::Closed),
             Some("index") => IndexRun::parse(self.0).map(Box::new).map(Run::Index),
-            // The paper's common settings do not apply to a formula.
+            // The paper's common settings do not apply to a formula, except the abort ratio.
             Some("formula") => match self.0.remove("formula") {
-                Some(Value::Table(table)) => {
+                Some(Value::Table(mut table)) => {
+                    if let Some(ratio) = self.0.remove("abort_ratio") {
+                        table.entry("abort_ratio").or_insert(ratio);
+                    }
                     FormulaRun::parse(table).map(Box::new).map(Run::Formula)
                 }
                 _ => Err(RunError::of(

@@ -71,16 +71,11 @@ pub(super) fn section(paper: &str, results: &Results, analyses: &[Analysis]) -> 
         )
     };
     let items: String = places.iter().map(of).collect();
-    let outdated: BTreeSet<&String> = own.iter().filter_map(|own| own.outdated.as_ref()).collect();
-    let outdated: String = outdated
-        .into_iter()
-        .map(|since| format!("<p><b>Outdated in part</b>: {}.</p>\n", escape(since)))
-        .collect();
     format!(
         "<section class=\"hangs\"><h3>What settings move that the paper leaves open</h3>\n\
          <p><code>flagstone sensitivity {paper} --list</code> lists them with their bounds. A claim \
          that holds at a point is no evidence that the paper had that setting; what counts is how many \
-         hold at once.</p>\n{outdated}{}{}<details><summary>Where claims hold that do not hold here, as a share \
+         hold at once.</p>\n{}{}<details><summary>Where claims hold that do not hold here, as a share \
          of the points tried</summary>\n<div class=\"wide\"><table class=\"claims\"><thead><tr>\
          <th>claim</th><th>here</th><th>holds at</th><th>points</th></tr></thead><tbody>\n{rows}\
          </tbody></table></div>\n<ul>\n{items}</ul></details></section>\n",

@@ -308,14 +308,6 @@ mod tests {
             found.contains("1 hold, 0 in direction, 0 differ"),
             "{found}"
         );
-        assert!(!found.contains("Outdated"), "{found}");
-        let mut outdated = analysis(&id, "[]");
-        outdated[0].outdated = Some("the <log> is kept now".into());
-        let found = section(&results, &outdated);
-        assert!(
-            found.contains("Outdated in part</b>: the &lt;log&gt; is kept now."),
-            "{found}"
-        );
         let found = section(&results, &analysis(&id, "[]"));
         assert!(found.contains("0 of 7</td>"), "{found}");
         // Control: a claim that holds needs no other setting, and a paper may have no analyses.
