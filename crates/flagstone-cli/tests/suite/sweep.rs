@@ -181,7 +181,7 @@ fn what_a_paper_leaves_open_is_listed_with_its_reasons() {
     let (text, _) = good(&["sensitivity", "flagcommit", "--list"]);
     for word in [
         "insert_targets: ",
-        "over_provision: 0.12 to 0.16",
+        "over_provision: 0.09 to 0.12",
         "hot_rows: first, last",
         "§5.1",
     ] {
