@@ -4,7 +4,7 @@ use super::super::bptree::Change;
 use super::super::{Key, Result};
 use super::pool::{BlockId, Waiting};
 use super::super_group::SuperGroups;
-use super::{FromRoot, LazyTree};
+use super::LazyTree;
 use flagstone::units::Nanos;
 
 impl LazyTree {
@@ -47,12 +47,10 @@ impl LazyTree {
         changes.clear();
         let of = |&(key, waiting): &(Key, Waiting)| (key, waiting.request.value());
         changes.extend(taken.iter().map(of));
-        let done = match changes.first() {
-            Some(_) if self.one_by_one => self.apply_one_by_one(now, &changes),
-            Some(&(key, _)) if self.from_root != FromRoot::None => {
-                self.tree.change_found(now, key, &changes)
-            }
-            _ => self.tree.change_leaf(now, leaf, &changes),
+        let done = if self.one_by_one {
+            self.apply_one_by_one(now, &changes)
+        } else {
+            self.tree.change_leaf(now, leaf, &changes)
         };
         let pool = &mut self.tree.above;
         if done.is_ok() {

@@ -82,8 +82,7 @@ pub(super) const INFO: IndexInfo = IndexInfo {
             "groups committed together: none, first (of the victim) or second (as victims)";
         on_eviction: "true",
             "whether requests are applied to a dirty leaf when it is evicted";
-        from_root: "none",
-            "which operations start at the root instead of the pool's blocks: none, commits or all";
+        from_root: "false", "whether searches start at the root instead of the pool's blocks";
         commit: "batch",
             "how a group is applied: batch, or one-by-one (each request from the root)";
         cancel_out: "sound",
@@ -110,19 +109,11 @@ struct LazyTree {
     taken: Vec<(Key, Waiting)>,
     changes: Vec<Change>,
     super_groups: SuperGroups,
-    from_root: FromRoot,
+    /// Whether searches start at the root instead of at the deepest node that the pool knows.
+    from_root: bool,
     /// Whether a commit applies the requests of a group one after the other, as a B+-tree without a
     /// pool would.
     one_by_one: bool,
-}
-
-/// Which descents start at the root instead of at the deepest node that the pool knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FromRoot {
-    None,
-    Commits,
-    /// Commits and searches.
-    All,
 }
 
 pub(super) fn open(
@@ -177,15 +168,6 @@ impl LazyTree {
         )?;
         let exact_ties =
             settings.choice(&INFO, "ties", &[("published", false), ("exact", true)])?;
-        let from_root = settings.choice(
-            &INFO,
-            "from_root",
-            &[
-                ("none", FromRoot::None),
-                ("commits", FromRoot::Commits),
-                ("all", FromRoot::All),
-            ],
-        )?;
         let one_by_one =
             settings.choice(&INFO, "commit", &[("batch", false), ("one-by-one", true)])?;
         let on_eviction = settings.flag(&INFO, "on_eviction")?;
@@ -218,7 +200,7 @@ impl LazyTree {
             taken: Vec::new(),
             changes: Vec::new(),
             super_groups,
-            from_root,
+            from_root: settings.flag(&INFO, "from_root")?,
             one_by_one,
         };
         Ok((lazy, now))
@@ -249,7 +231,7 @@ impl LazyTree {
         let (mut span, mut level) = (block.span, u32::from(block.level));
         // Below a block without a list of its own there are no other lists.
         let waits = block.own > 0 && level > 0;
-        if self.from_root == FromRoot::All {
+        if self.from_root {
             let root = self.tree.above.block(self.tree.above.root);
             (span, level) = (root.span, u32::from(root.level));
         } else if level == 0 {
