@@ -486,7 +486,7 @@ impl Shape {
         if stack == Stack::Wal && dice.random_bool(0.3) {
             database.granularity = Some(Granularity::Page);
         }
-        for flag in ["flush_aborted", "log_page_each", "log_padded"] {
+        for flag in ["flush_aborted", "log_page_each", "log_padded", "flags_all"] {
             database.settings.set(flag, dice.random_bool(0.3));
         }
         // The minimum log is drawn as well; padded pages would soon fill it.

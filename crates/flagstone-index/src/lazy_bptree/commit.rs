@@ -2,9 +2,9 @@
 
 use super::super::bptree::Change;
 use super::super::{Key, Result};
+use super::LazyTree;
 use super::pool::{BlockId, Waiting};
 use super::super_group::SuperGroups;
-use super::LazyTree;
 use flagstone::units::Nanos;
 
 impl LazyTree {

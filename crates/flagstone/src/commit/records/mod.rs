@@ -204,8 +204,8 @@ pub struct RecordOptions {
     pub max_c: u8,
     /// Build the protocol as printed, without the repairs that are listed as departures.
     pub as_published: bool,
-    /// Whether CFC_ex flags the page before each reclaimed one as printed, see D12 in
-    /// [`records`](self). Costs reprograms, and is as safe.
+    /// Whether CFC_ex flags the page before each reclaimed one, as printed (departure D12).
+    /// That costs reprograms, and is as safe.
     pub flags_all: bool,
     /// Whether a restart records what it decided and why
     /// ([`RecordDevice::rulings`](RecordDevice::rulings)).
