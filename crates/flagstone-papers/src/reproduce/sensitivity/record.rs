@@ -461,7 +461,7 @@ mod tests {
         let shipped = Analysis::shipped();
         let papers: BTreeSet<&str> = shipped.iter().map(|one| one.paper.as_str()).collect();
         assert!(
-            papers.len() > 2 && all.matches("## ").count() == papers.len(),
+            papers.len() > 3 && all.matches("## ").count() == papers.len(),
             "{all}"
         );
         let one = found_for(&catalogue, &["sal".into()]);

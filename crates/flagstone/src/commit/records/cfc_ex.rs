@@ -105,19 +105,23 @@ impl CfcEx {
     ) -> Result<Nanos, FtlError> {
         let book = &mut self.owners.book;
         let row = self.owners.table.get_mut(&tx).expect("it is in the book");
-        let start = ftl.sync(now, row.written)?;
-        let mut flagged = now;
-        for pair in row.members.windows(2) {
-            let (before, reclaimed) = (pair[0], pair[1]);
-            let is_split = book.block_of(reclaimed.at) == victim
+        let is_open = |&[before, reclaimed]: &[Member; 2]| {
+            book.block_of(reclaimed.at) == victim
                 && !ftl.blocks.is_live(reclaimed.at)
-                && book.block_of(before.at) != victim;
-            if is_split && book.flag(before) == FALSE {
-                flagged = flagged.max(book.set(ftl, start, before, TRUE, Cause::Gc)?);
-            }
+                && book.block_of(before.at) != victim
+                && book.flag(before) == FALSE
+        };
+        let pairs = row.members.windows(2).map(|pair| [pair[0], pair[1]]);
+        let heirs: Vec<Member> = pairs.filter(is_open).map(|[before, _]| before).collect();
+        if heirs.is_empty() {
+            return Ok(now);
         }
-        row.written = row.written.max(flagged);
-        Ok(flagged)
+        let start = ftl.sync(now, row.written)?;
+        for heir in heirs {
+            let done = book.set(ftl, start, heir, TRUE, Cause::Gc)?;
+            row.written = row.written.max(done);
+        }
+        Ok(row.written)
     }
 
     /// Called before a victim is erased. Returns when committed transactions with entries in it no
