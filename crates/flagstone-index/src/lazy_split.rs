@@ -29,7 +29,7 @@
 use super::bucket::{address, hash};
 use super::buckets::{Buckets, Lookup};
 use super::{BackingStore, Index, IndexInfo, Key, Result, Settings, Value, counters, of_cache};
-use flagstone::settings::settings;
+use flagstone::settings::{BadSetting, settings};
 use flagstone::units::Nanos;
 
 pub(super) const INFO: IndexInfo = IndexInfo {
@@ -42,6 +42,7 @@ pub(super) const INFO: IndexInfo = IndexInfo {
         load_factor: "0.75",
             "load factor above which a bucket is appended, 0.1 to 4: records per slot of the \
              bucket pages";
+        first_buckets: "1", "buckets of a new index, as if just split: a power of two to 65,536";
     },
     tiny: &[],
     costs: [
@@ -87,6 +88,7 @@ pub(super) fn open(
         moved: Vec::new(),
         counts: Counts::default(),
     };
+    index.begin_with(settings.number(&INFO, "first_buckets", 1, 1 << 16)?)?;
     index.set_limit();
     // The store may have been written with another load factor.
     let mut now = now;
@@ -109,6 +111,21 @@ fn list(key: Key, buckets: u32, cursor: u32) -> impl Iterator<Item = u32> {
 }
 
 impl LazySplit {
+    /// Appends buckets to an index without records, which then is as after a global split.
+    fn begin_with(&mut self, first: u32) -> Result<()> {
+        if !first.is_power_of_two() {
+            let why = format!("first_buckets of lazy-split is `{first}`: use a power of two");
+            return Err(BadSetting(why).into());
+        }
+        if self.buckets.count == 1 && self.buckets.records == 0 {
+            while self.buckets.count < first {
+                self.buckets.append()?;
+            }
+            self.buckets.cursor = first - 1;
+        }
+        Ok(())
+    }
+
     fn set_limit(&mut self) {
         let places = f64::from(self.buckets.count) * self.buckets.shape.capacity() as f64;
         self.most = (places * self.load_factor) as u64;
@@ -253,8 +270,8 @@ impl Index for LazySplit {
 
 #[cfg(test)]
 mod tests {
-    use super::super::IndexKind;
     use super::super::model::{History, blank, figure};
+    use super::super::{IndexKind, MemStore};
     use super::*;
     use flagstone::dice::Dice;
 
@@ -264,6 +281,20 @@ mod tests {
     fn agrees_with_a_map_where_lists_are_long() {
         let settings = Settings::new().with("memory", 1024).with("load_factor", 3);
         History::of(KIND, settings).assert_agrees(3);
+    }
+
+    #[test]
+    fn begins_with_as_many_buckets_as_it_is_told() {
+        let first = |buckets: u32| {
+            let settings = Settings::new().with("memory", 1024);
+            settings.with("first_buckets", buckets)
+        };
+        History::of(KIND, first(8)).assert_agrees(3);
+        let (index, _) = blank(open, &first(8), 256, 1 << 16);
+        assert_eq!(figure(&*index, "buckets"), 8.0);
+        let store = Box::new(MemStore::new(256, 64));
+        let error = open(store, &first(3), Nanos::ZERO).err().expect("three");
+        assert!(error.to_string().contains("a power of two"), "{error}");
     }
 
     fn small(load_factor: f64) -> (Box<dyn Index>, Nanos) {

@@ -74,6 +74,9 @@ pub(super) const INFO: IndexInfo = IndexInfo {
     settings: settings! {
         ..ORDER;
         pool_share: "0.5", "share of the memory for buffered requests, 0 to 0.99";
+        charged: "paper",
+            "what a buffered request takes of that: paper (the bytes of its key and value), or \
+             memory (all that may be kept for it: indexes, and a block of its own)";
         policy: "cost", "which group is committed: big, cost, lru or fifo";
         prune: "true", "whether groups are formed, and leaves read, only where the victim can be";
         ties: "published",
@@ -173,7 +176,11 @@ impl LazyTree {
         let on_eviction = settings.flag(&INFO, "on_eviction")?;
         let share: f64 = settings.number(&INFO, "pool_share", 0.0, 0.99)?;
         let memory = INFO.memory(settings)? as f64;
-        let request = 8 + INFO.value_bytes(settings)?;
+        let request = if settings.choice(&INFO, "charged", &[("paper", true), ("memory", false)])? {
+            8 + INFO.value_bytes(settings)?
+        } else {
+            Pool::BYTES_A_REQUEST
+        };
         let capacity = ((memory * share) as usize / request).max(1);
         let frames = (memory * (1.0 - share)) as usize / store.page_bytes();
         let rules = Rules {

@@ -141,6 +141,14 @@ pub(super) struct Rules {
 }
 
 impl Pool {
+    /// About the most that is kept for a request: its slot, its place in the index of keys, a group
+    /// block for it alone, and an index block for that.
+    pub(super) const BYTES_A_REQUEST: usize = {
+        let seat = size_of::<Seat>() + size_of::<Child>();
+        let block = size_of::<Block>() + seat + size_of::<(Lpn, BlockId)>() + 1;
+        Requests::BYTES_A_REQUEST + 2 * block
+    };
+
     pub(super) fn new(root: Lpn, height: u32, shape: Shape, rules: Rules) -> Pool {
         let mut pool = Pool {
             requests: Requests::new(),

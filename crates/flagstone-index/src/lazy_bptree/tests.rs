@@ -90,6 +90,29 @@ fn searches_from_the_root_pass_more_nodes_and_lead_to_the_same() {
     assert_eq!((&ways[1].1, &ways[1].2), (&ways[0].1, &ways[0].2));
 }
 
+/// Random inserts lead to many leaves, so that most requests have a block of their own.
+#[test]
+fn a_pool_that_is_charged_for_its_memory_keeps_its_share() {
+    let taken = |charged: &str| {
+        let settings = Settings::new()
+            .with("memory", 40_000)
+            .with("charged", charged);
+        let (mut index, _) = blank(LazyTree::open, &settings, 4096, 1 << 12);
+        let mut dice = Dice(7);
+        let mut most = 0;
+        for _ in 0..100_000 {
+            index.insert(START, dice.below(1 << 40), 1).expect("room");
+            let (requests, blocks) = index.tree.above.memory();
+            most = most.max(requests + blocks);
+        }
+        most
+    };
+    // Spare capacity of arrays comes on top.
+    let [memory, paper] = ["memory", "paper"].map(taken);
+    assert!((10_000..25_000).contains(&memory), "{memory}");
+    assert!(paper > 100_000, "the control: {paper}");
+}
+
 /// A group that is applied one by one visits the nodes of its path once for each request.
 #[test]
 fn groups_that_are_applied_one_by_one_cost_more_and_lead_to_the_same() {

@@ -58,9 +58,48 @@ impl Load {
     }
 }
 
+/// A transaction that has ended: when it began and ended, in nanoseconds, and the distinct pages
+/// that it wrote.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Written {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) pages: u64,
+}
+
+/// The largest number of pages that transactions under way had at one instant: each has all of its
+/// pages from its beginning until its end is durable.
+pub(super) fn pages_at_most(all: &[Written]) -> u64 {
+    let mut begun: Vec<(u64, u64)> = all.iter().map(|one| (one.from, one.pages)).collect();
+    let mut ended: Vec<(u64, u64)> = all.iter().map(|one| (one.to, one.pages)).collect();
+    begun.sort_unstable();
+    ended.sort_unstable();
+    let mut ends = ended.iter().peekable();
+    let (mut now, mut most) = (0, 0);
+    for (from, pages) in begun {
+        now += pages;
+        while let Some((_, pages)) = ends.next_if(|(to, _)| *to <= from) {
+            now -= pages;
+        }
+        most = now.max(most);
+    }
+    most
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_are_counted_from_the_beginning_to_the_end_of_their_transaction() {
+        let one = |from, to, pages| Written { from, to, pages };
+        assert_eq!(pages_at_most(&[]), 0);
+        assert_eq!(pages_at_most(&[one(5, 5, 7)]), 0, "it takes no time");
+        let apart = [one(3, 9, 20), one(0, 3, 10)];
+        assert_eq!(pages_at_most(&apart), 20, "one ends when the other begins");
+        let three = [one(0, 4, 10), one(3, 9, 20), one(5, 6, 1)];
+        assert_eq!(pages_at_most(&three), 30);
+    }
 
     /// Arrivals every `every` nanoseconds, each served in `service` after all before it.
     fn queue(all: u64, every: u64, service: u64) -> Load {

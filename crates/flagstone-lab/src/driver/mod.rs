@@ -39,6 +39,7 @@ use crate::effort;
 use crate::stop;
 use crate::workload::{Access, Transaction, Verb};
 use client::{Client, State};
+use load::Written;
 use flagstone::units::{Nanos, TxId};
 use flagstone_host::{HostError, Step, Why};
 use plan::ATTEMPTS;
@@ -85,6 +86,8 @@ pub struct Driver<B, S> {
     /// Open loop: instants of all arrivals, sorted, and of all ends.
     arrivals: Vec<u64>,
     ends: Vec<u64>,
+    /// Open loop: what each transaction wrote.
+    written: Vec<Written>,
     issued: u64,
     completed: u64,
     /// Whether no new transaction begins.
@@ -123,6 +126,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
             counted: Counted::default(),
             arrivals: Vec::new(),
             ends: Vec::new(),
+            written: Vec::new(),
             issued: 0,
             completed: 0,
             draining: false,
@@ -156,6 +160,14 @@ impl<B: Backend, S: Source> Driver<B, S> {
     pub fn load(&self, since: Nanos) -> Option<Load> {
         let is_open = self.plan.speedup.is_some();
         is_open.then(|| Load::of(&self.arrivals, &self.ends, since.0))
+    }
+
+    /// Open loop: the largest number of pages that transactions under way had at one instant, of
+    /// all transactions that have ended. A transaction has its pages until its commit is durable
+    /// or it is rolled back.
+    pub fn pages_under_way(&self) -> Option<u64> {
+        let is_open = self.plan.speedup.is_some();
+        is_open.then(|| load::pages_at_most(&self.written))
     }
 
     /// Continues for a span, or until the source is exhausted. Discards earlier counts.
@@ -586,6 +598,13 @@ impl<B: Backend, S: Source> Driver<B, S> {
         self.end = self.end.max(now);
         if self.plan.speedup.is_some() {
             self.ends.push(now.0);
+            let mut pages = Vec::new();
+            own.transaction.distinct_pages(Access::writes, &mut pages);
+            self.written.push(Written {
+                from: own.attempted.0,
+                to: now.0,
+                pages: pages.len() as u64,
+            });
         }
         self.counted.ended(own, now, committed);
         if self.completed % self.admission.memory_every() == 1 {

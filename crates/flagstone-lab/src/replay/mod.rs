@@ -327,6 +327,7 @@ impl Setup {
             defect => panic!("{defect}"),
         })?;
         let load = driver.load(Nanos::ZERO);
+        let pages_under_way = driver.pages_under_way();
         let window_s = window.elapsed().as_secs_f64();
         let all = script.transactions().len() as u64;
         assert_eq!(
@@ -343,6 +344,8 @@ impl Setup {
         let erases = Erases::between(&erased_before, erase_counts(&device));
         let mut record =
             ReplayRecord::new(self, isolation, source, &device, &counted, load, erases);
+        let page_bytes = u64::from(self.device.geometry.page_bytes);
+        record.bytes_under_way = pages_under_way.map(|pages| pages * page_bytes);
         let busy = [busy_before, chip_of(device.ftl()).busy()];
         let window = Nanos(record.virtual_ns);
         record.occupied = Occupied::within(window, busy, device.stats(), &self.device);

@@ -128,6 +128,9 @@ pub struct ReplayRecord {
     pub backlog_after: Option<f64>,
     /// Open loop: whether arrivals exceed completions ([`Load`]).
     pub saturated: Option<bool>,
+    /// Open loop: the most bytes in pages of transactions that were under way at one instant: all
+    /// pages that each writes, until its commit is durable or it is rolled back.
+    pub bytes_under_way: Option<u64>,
     /// Flash operations by kind, then by cause.
     pub flash: BTreeMap<&'static str, Causes>,
     /// Pages written by the host, including trims.
@@ -292,6 +295,7 @@ impl ReplayRecord {
             arrivals_tps: load.and_then(|load| load.arrivals_tps),
             backlog_before: load.map(|load| load.backlog_before),
             backlog_after: load.map(|load| load.backlog_after),
+            bytes_under_way: None,
             saturated: load.map(|load| load.saturated),
             flash: flash_by_cause(stats),
             host_pages_written: host.pages_written,

@@ -104,6 +104,9 @@ pub(in super::super) struct Requests {
 }
 
 impl Requests {
+    /// A slot, and an entry in the index of keys with its control byte.
+    pub(super) const BYTES_A_REQUEST: usize = size_of::<Slot>() + size_of::<(Key, u32)>() + 1;
+
     pub(super) fn new() -> Requests {
         Requests {
             at: FxHashMap::default(),

@@ -355,6 +355,9 @@ fn metrics(record: &ReplayRecord) -> BTreeMap<String, f64> {
     .into_iter()
     .map(|(name, value)| (name.to_string(), value))
     .collect();
+    if let Some(bytes) = record.bytes_under_way {
+        metrics.insert("mb_under_way".into(), bytes as f64 / 1048576.0);
+    }
     if let Some(saturated) = record.saturated {
         metrics.insert("saturated".into(), f64::from(u8::from(saturated)));
     }
