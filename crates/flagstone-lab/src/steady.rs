@@ -96,10 +96,10 @@ fn drive(
     device: &mut Device,
     wanted: u64,
     now: Nanos,
-    mut next: impl FnMut(&mut Run<'_>) -> Result<u64, DeviceError>,
+    mut next: impl FnMut(&mut SteadyRun<'_>) -> Result<u64, DeviceError>,
 ) -> Result<Done, SteadyError> {
     let before = *device.request_stats();
-    let mut run = Run {
+    let mut run = SteadyRun {
         device,
         done: Done {
             now,
@@ -133,14 +133,14 @@ fn drive(
     Ok(done)
 }
 
-struct Run<'a> {
+struct SteadyRun<'a> {
     device: &'a mut Device,
     done: Done,
     /// Number of commits not yet acknowledged.
     waiting: u64,
 }
 
-impl Run<'_> {
+impl SteadyRun<'_> {
     #[inline]
     fn transaction(&mut self, requests: &[Request]) -> Result<u64, DeviceError> {
         let tx = self.begin()?;

@@ -7,7 +7,7 @@
 
 use super::Explored;
 use super::bases::Made;
-use super::run::{Run, caught};
+use super::run::{CutRun, caught};
 use super::run_id::{Fall, RunId};
 use super::work::Work;
 use flagstone::nand::{Aim, Cut};
@@ -53,14 +53,14 @@ pub(super) fn every_landing(
         work: Work::default(),
         found: None,
     };
-    let run = Run::new(id, base, &None).enumerating();
+    let run = CutRun::new(id, base, &None).enumerating();
     walk.cut_everywhere(&run, &mut Vec::new());
     (walk.work, walk.found)
 }
 
 impl Walk<'_> {
     /// Cuts the continuation after `cuts` at each operation. Stops at a violation.
-    fn cut_everywhere(&mut self, run: &Run<'_>, cuts: &mut Vec<Fall>) {
+    fn cut_everywhere(&mut self, run: &CutRun<'_>, cuts: &mut Vec<Fall>) {
         let phase = cuts.len();
         let (operations, most) = match phase {
             0 => (OPERATIONS, LANDINGS),

@@ -9,7 +9,7 @@
 use super::RunId;
 use super::bases::Base;
 use super::oracle::Oracle;
-use super::run::{Run, caught};
+use super::run::{CutRun, caught};
 use super::run_id::Fall;
 use super::scene::Stack;
 use super::work::Work;
@@ -66,14 +66,14 @@ impl Around {
             let cut = cut(id, moment.at());
             let chip = moment.land(cut.dice, cut.torn);
             work.cuts += 1;
-            if caught(|| Run::landed(id, base, chip, seen).restart(work)).is_ok() {
+            if caught(|| CutRun::landed(id, base, chip, seen).restart(work)).is_ok() {
                 continue;
             }
             let mut other = id.clone();
             other.cuts.truncate(phase);
             let aim = Aim::Adverse;
             other.cuts.push(Fall { cut, aim });
-            let run = || Run::new(&other, base, &None).phases(&mut Work::default());
+            let run = || CutRun::new(&other, base, &None).phases(&mut Work::default());
             if let Err(what) = caught(run) {
                 self.found = Some((other, what.clone()));
                 return Err(what);

@@ -52,7 +52,7 @@ pub(super) fn execute(id: &RunId, base: &Made, story: &Story) -> RunResult {
     let mut work = Work::default();
     let result = match base {
         Err(what) => Err(what.clone()),
-        Ok(base) => caught(|| Run::new(id, base, story).phases(&mut work)),
+        Ok(base) => caught(|| CutRun::new(id, base, story).phases(&mut work)),
     };
     (work, result)
 }
@@ -64,7 +64,7 @@ pub(super) fn explore(id: &RunId, base: &Made, around: bool) -> Explored {
         return (work, result.err().map(|what| (id.clone(), what)));
     };
     let mut work = Work::default();
-    let mut run = Run::new(id, base, &None);
+    let mut run = CutRun::new(id, base, &None);
     run.around = Some(Around::default());
     let result = caught(|| run.phases(&mut work));
     let found = run.around.and_then(|around| around.found);
@@ -73,7 +73,7 @@ pub(super) fn explore(id: &RunId, base: &Made, around: bool) -> Explored {
 }
 
 #[derive(Clone)]
-pub(super) struct Run<'a> {
+pub(super) struct CutRun<'a> {
     id: &'a RunId,
     base: &'a Base,
     scene: &'a Scene,
@@ -103,12 +103,12 @@ enum Until {
     Restart,
 }
 
-impl<'a> Run<'a> {
-    pub(super) fn new(id: &'a RunId, base: &'a Base, story: &'a Story) -> Run<'a> {
+impl<'a> CutRun<'a> {
+    pub(super) fn new(id: &'a RunId, base: &'a Base, story: &'a Story) -> CutRun<'a> {
         let scene = &base.scene;
         let mut known = Known::new(&id.base, &scene.shape, base.oracle.clone(), base.next_name);
         known.tell(story.clone());
-        Run {
+        CutRun {
             id,
             base,
             scene,
@@ -125,7 +125,7 @@ impl<'a> Run<'a> {
     }
 
     /// Makes the run keep the moments of its cuts.
-    pub(super) fn enumerating(mut self) -> Run<'a> {
+    pub(super) fn enumerating(mut self) -> CutRun<'a> {
         self.enumerates = true;
         self
     }
@@ -143,14 +143,14 @@ impl<'a> Run<'a> {
     }
 
     /// Continues the run with `chip`, one outcome of its last cut.
-    pub(super) fn landing(mut self, chip: Chip) -> Run<'a> {
+    pub(super) fn landing(mut self, chip: Chip) -> CutRun<'a> {
         self.chip = Some(chip);
         self
     }
 
     /// A run after a cut that left this chip.
-    pub(super) fn landed(id: &'a RunId, base: &'a Base, chip: Chip, seen: Seen) -> Run<'a> {
-        let mut run = Run::new(id, base, &None);
+    pub(super) fn landed(id: &'a RunId, base: &'a Base, chip: Chip, seen: Seen) -> CutRun<'a> {
+        let mut run = CutRun::new(id, base, &None);
         run.known.oracle = seen.oracle;
         run.failed_at = seen.failed_at;
         run.chip = Some(chip);

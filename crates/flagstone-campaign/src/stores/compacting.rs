@@ -1,7 +1,7 @@
 //! Compaction of page stores, after which they grow again. Before that a client may trim the pages
 //! with the highest numbers, so that the store can shrink.
 
-use super::harness::{Done, Life, Run, failed};
+use super::harness::{Done, Life, StoreRun, failed};
 use super::model::{Model, Places, Writes, bytes_of};
 use super::pages::{LiveTx, Pages};
 use super::pair::Pair;
@@ -39,7 +39,7 @@ impl Compactor {
     }
 }
 
-impl Run<Pages> {
+impl StoreRun<Pages> {
     /// Rolls back live transactions, trims pages if requested, and compacts the store.
     pub(super) fn compact(
         &mut self,

@@ -96,11 +96,11 @@ pub(super) trait World: Sized {
     fn landing(pending: u64, dice: &mut Pcg64Mcg) -> Landing;
 
     /// Writes to a new store until it collects, with its own random numbers. Returns its contents.
-    fn fill(run: &mut Run<Self>, media: &Media) -> Done<Self::State>;
+    fn fill(run: &mut StoreRun<Self>, media: &Media) -> Done<Self::State>;
 
     /// Opens the store of a life, lets clients use it, and compares it with the newest state.
     fn live(
-        run: &mut Run<Self>,
+        run: &mut StoreRun<Self>,
         life: &mut Life<Self::State>,
         steps: u32,
         dice: &mut Pcg64Mcg,
@@ -108,7 +108,7 @@ pub(super) trait World: Sized {
 
     /// Cuts a copy of the medium. May exclude some of the allowed states.
     fn cut(
-        run: &mut Run<Self>,
+        run: &mut StoreRun<Self>,
         medium: &Recorded,
         landing: Landing,
         may: &mut May<Self::State>,
@@ -118,13 +118,17 @@ pub(super) trait World: Sized {
     }
 
     /// Cuts the chip that accompanies a medium, which was cut at operation `at`.
-    fn cut_chip(run: &mut Run<Self>, chip: &OnChip, at: u64, left: &Recorded) -> Done<OnChip> {
+    fn cut_chip(run: &mut StoreRun<Self>, chip: &OnChip, at: u64, left: &Recorded) -> Done<OnChip> {
         let _ = (run, at, left);
         Ok(chip.clone())
     }
 
     /// Opens the store that a cut has left. Returns the state that it holds.
-    fn recover(run: &mut Run<Self>, left: &Media, may: May<Self::State>) -> Done<Arc<Self::State>>;
+    fn recover(
+        run: &mut StoreRun<Self>,
+        left: &Media,
+        may: May<Self::State>,
+    ) -> Done<Arc<Self::State>>;
 }
 
 /// The states that are allowed.
@@ -314,7 +318,7 @@ pub(super) fn failed(what: &str) -> impl Fn(StoreError) -> String + '_ {
 }
 
 /// The state of a run in progress.
-pub(super) struct Run<W> {
+pub(super) struct StoreRun<W> {
     pub(super) id: StoreRunId,
     pub(super) world: W,
     pub(super) tally: StoreTally,
@@ -328,9 +332,9 @@ pub(super) struct Run<W> {
 pub(super) fn carry_out<W: World>(id: &StoreRunId, on_chip: bool) -> StoreTally {
     let mut dice = Pcg64Mcg::seed_from_u64(id.seed);
     let (world, every) = W::draw(id, &mut dice);
-    let mut run = Run {
+    let mut run = StoreRun {
         every,
-        ..Run::of(id, world)
+        ..StoreRun::of(id, world)
     };
     let ended = caught(|| {
         let steps = dice.random_range(W::STEPS[0].clone());
@@ -351,10 +355,10 @@ pub(super) fn carry_out<W: World>(id: &StoreRunId, on_chip: bool) -> StoreTally 
     run.tally
 }
 
-impl<W: World> Run<W> {
+impl<W: World> StoreRun<W> {
     /// A run that another campaign executes.
-    pub(super) fn of(id: &StoreRunId, world: W) -> Run<W> {
-        Run {
+    pub(super) fn of(id: &StoreRunId, world: W) -> StoreRun<W> {
+        StoreRun {
             id: *id,
             world,
             tally: StoreTally::default(),

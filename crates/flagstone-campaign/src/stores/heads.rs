@@ -192,7 +192,7 @@ impl Case {
 }
 
 /// A history in progress.
-struct Run<'a> {
+struct HeadRun<'a> {
     task: &'a HeadCampaign,
     folder: &'a Path,
     options: OpenOptions,
@@ -236,7 +236,7 @@ impl HeadCampaign {
         if self.encrypted {
             options.key = Some(flagstone_store::Key::raw([17; 32]));
         }
-        let mut run = Run {
+        let mut run = HeadRun {
             task: self,
             folder,
             options,
@@ -268,7 +268,7 @@ fn failed(what: &str) -> impl Fn(StoreError) -> String + '_ {
     move |error| format!("{what}: {error}")
 }
 
-impl Run<'_> {
+impl HeadRun<'_> {
     /// Commits to a store over a few lives, and damages the medium after each.
     fn live(&mut self) -> Result<(), String> {
         let mut medium = Recorded::default();

@@ -8,7 +8,7 @@
 //!
 //! Uses random numbers of its own, so that clients behave the same whatever the medium holds.
 
-use super::harness::{Done, Life, Media, Run, World};
+use super::harness::{Done, Life, Media, StoreRun, World};
 use super::tight::Tight;
 use super::{Lie, StoreRunId};
 use flagstone_store::MEDIUM_PAGE_BYTES;
@@ -129,7 +129,7 @@ fn older<W: World>(id: &StoreRunId, shape: u64, dice: &mut Pcg64Mcg) -> Done<Vec
     let shaped = StoreRunId { seed: shape, ..*id };
     let (world, _) = W::draw(&shaped, &mut Pcg64Mcg::seed_from_u64(shape));
     let seed = id.seed ^ OLDER;
-    let mut run = Run::of(&StoreRunId { seed, lie, ..*id }, world);
+    let mut run = StoreRun::of(&StoreRunId { seed, lie, ..*id }, world);
     run.tag = OLDER_TAG;
     let media = Media {
         medium: Recorded::default(),

@@ -3,7 +3,7 @@
 use super::StoreRunId;
 use super::compacting::Compactor;
 use super::discards::Discarder;
-use super::harness::{Done, Life, May, Media, Run, World, failed};
+use super::harness::{Done, Life, May, Media, StoreRun, World, failed};
 use super::lie::{Lie, Lying};
 use super::model::{Model, Places, Writes, bytes_of, swept};
 use super::on_chip::OnChip;
@@ -162,7 +162,7 @@ pub(super) struct LiveTx {
     left: u32,
 }
 
-impl Run<Pages> {
+impl StoreRun<Pages> {
     /// The options of the run's stores, without and with the key.
     fn options(&self) -> [OpenOptions; 2] {
         let mut options = OpenOptions::default().with_protocol(self.id.protocol);
@@ -280,7 +280,7 @@ impl Run<Pages> {
     }
 }
 
-impl Run<Pages> {
+impl StoreRun<Pages> {
     /// Uses the store of a life until its steps are done or its medium fails.
     fn live(&mut self, life: &mut Life<Model>, steps: u32, dice: &mut Pcg64Mcg) -> Done<()> {
         let run = self;
@@ -427,7 +427,7 @@ impl World for Pages {
         Landing::draw(pending, dice.random_range(0..8), number)
     }
 
-    fn fill(run: &mut Run<Pages>, media: &Media) -> Done<Model> {
+    fn fill(run: &mut StoreRun<Pages>, media: &Media) -> Done<Model> {
         let mut dice = Pcg64Mcg::seed_from_u64(run.id.seed ^ FILL);
         let mut model = Model::default();
         // The limit of the medium applies only after filling.
@@ -463,7 +463,7 @@ impl World for Pages {
     }
 
     fn live(
-        run: &mut Run<Pages>,
+        run: &mut StoreRun<Pages>,
         life: &mut Life<Model>,
         steps: u32,
         dice: &mut Pcg64Mcg,
@@ -485,14 +485,19 @@ impl World for Pages {
         }
     }
 
-    fn cut_chip(run: &mut Run<Pages>, chip: &OnChip, at: u64, left: &Recorded) -> Done<OnChip> {
+    fn cut_chip(
+        run: &mut StoreRun<Pages>,
+        chip: &OnChip,
+        at: u64,
+        left: &Recorded,
+    ) -> Done<OnChip> {
         let [_, locked] = run.options();
         let (chip, landed) = chip.cut(at, left, &locked, run.id.lie)?;
         run.tally.on_chip.add(&landed);
         Ok(chip)
     }
 
-    fn recover(run: &mut Run<Pages>, left: &Media, may: May<Model>) -> Done<Arc<Model>> {
+    fn recover(run: &mut StoreRun<Pages>, left: &Media, may: May<Model>) -> Done<Arc<Model>> {
         run.closed_whole(&left.medium)?;
         let wide = run.world.wide.filter(|_| run.id.lie == Lie::None);
         let copied = wide.filter(|wide| wide.copies_after(run.tally.cuts));

@@ -16,7 +16,7 @@ pub(super) mod states;
 mod wide;
 
 use super::StoreRunId;
-use super::harness::{Done, Life, May, Media, Run, World, failed};
+use super::harness::{Done, Life, May, Media, StoreRun, World, failed};
 use super::lie::{Lie, Lying};
 use super::tight::Tight;
 use super::whole;
@@ -95,7 +95,7 @@ impl Tables {
 /// Commits in flight: the number of their state, and whether they surely change something.
 type Waiting = Vec<(u64, bool, Commit)>;
 
-impl Run<Tables> {
+impl StoreRun<Tables> {
     fn options(&self) -> OpenOptions {
         let mut options = OpenOptions::default();
         options.pages_per_block = self.world.pages_per_block;
@@ -344,7 +344,7 @@ impl Run<Tables> {
     }
 }
 
-impl Run<Tables> {
+impl StoreRun<Tables> {
     /// Uses the store of a life until its steps are done or its medium fails.
     fn live(&mut self, life: &mut Life<State>, steps: u32, dice: &mut Pcg64Mcg) -> Done<()> {
         let run = self;
@@ -474,7 +474,7 @@ impl World for Tables {
         Landing::draw(pending, dice.random_range(0..8), dice.random())
     }
 
-    fn fill(run: &mut Run<Tables>, media: &Media) -> Done<State> {
+    fn fill(run: &mut StoreRun<Tables>, media: &Media) -> Done<State> {
         // The limit of the medium applies only after filling.
         let tight = run.world.tight.take();
         let filled = run.fill(&media.medium);
@@ -483,7 +483,7 @@ impl World for Tables {
     }
 
     fn live(
-        run: &mut Run<Tables>,
+        run: &mut StoreRun<Tables>,
         life: &mut Life<State>,
         steps: u32,
         dice: &mut Pcg64Mcg,
@@ -509,7 +509,7 @@ impl World for Tables {
     /// Sometimes ends the process when the copy is made. Another process opens the store, and the
     /// power is cut during that. What the other process has read must remain.
     fn cut(
-        run: &mut Run<Tables>,
+        run: &mut StoreRun<Tables>,
         medium: &Recorded,
         landing: Landing,
         may: &mut May<State>,
@@ -527,7 +527,7 @@ impl World for Tables {
         Ok(medium.cut(landing))
     }
 
-    fn recover(run: &mut Run<Tables>, left: &Media, mut may: May<State>) -> Done<Arc<State>> {
+    fn recover(run: &mut StoreRun<Tables>, left: &Media, mut may: May<State>) -> Done<Arc<State>> {
         let left = &left.medium;
         let wide = run.world.wide.as_ref().filter(|_| run.id.lie == Lie::None);
         let copied = wide.filter(|wide| wide.copies_after(run.tally.cuts));

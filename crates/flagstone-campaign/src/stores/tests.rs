@@ -1,6 +1,6 @@
 //! Small campaigns on stores, their controls, and run ids.
 
-use super::harness::{Done, Life, May, Media, Run, World};
+use super::harness::{Done, Life, May, Media, StoreRun, World};
 use super::*;
 use flagstone_store::medium::Landing;
 use rand_pcg::Pcg64Mcg;
@@ -173,16 +173,16 @@ impl World for Panics {
         Landing::Nothing
     }
 
-    fn fill(_: &mut Run<Panics>, _: &Media) -> Done<()> {
+    fn fill(_: &mut StoreRun<Panics>, _: &Media) -> Done<()> {
         Ok(())
     }
 
-    fn live(run: &mut Run<Panics>, _: &mut Life<()>, _: u32, _: &mut Pcg64Mcg) -> Done<()> {
+    fn live(run: &mut StoreRun<Panics>, _: &mut Life<()>, _: u32, _: &mut Pcg64Mcg) -> Done<()> {
         run.tally.committed = 7;
         panic!("it is broken")
     }
 
-    fn recover(_: &mut Run<Panics>, _: &Media, _: May<()>) -> Done<Arc<()>> {
+    fn recover(_: &mut StoreRun<Panics>, _: &Media, _: May<()>) -> Done<Arc<()>> {
         Ok(Arc::default())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Failure, note, plain_table, runs, say};
 use flagstone_lab::output::{Output, OutputError};
-use flagstone_papers::reproduce::engine::Run;
+use flagstone_papers::reproduce::engine::AnyRun;
 use flagstone_papers::reproduce::execute::execute;
 use flagstone_papers::reproduce::figures::{Experiment, Mode};
 use flagstone_papers::reproduce::recorded::Recorded;
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .flat_map(|plan| flagstone_papers::reproduce::runs(plan))
         .collect();
     all.values()
-        .try_for_each(Run::ready)
+        .try_for_each(AnyRun::ready)
         .map_err(Failure::Failed)?;
     let unwritten = |error: OutputError| {
         let failure = Failure::from(error);
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let figures = plans[0]
         .iter()
         .map(|(paper, spec, _)| (&**paper, &*spec.id));
-    let traces = all.values().filter_map(Run::input);
+    let traces = all.values().filter_map(AnyRun::input);
     let inputs: Vec<&Path> = traces
         .chain(args.experiment.iter().map(|path| &**path))
         .collect();

@@ -3,7 +3,7 @@
 use super::{Failure, excerpt, share_bar};
 use flagstone_lab::effort::Effort;
 use flagstone_lab::inputs;
-use flagstone_papers::reproduce::engine::Run;
+use flagstone_papers::reproduce::engine::AnyRun;
 use flagstone_papers::reproduce::execute::RunEvent;
 use flagstone_papers::reproduce::figures::ParseError;
 use std::path::Path;
@@ -52,4 +52,4 @@ pub(crate) fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
 }
 
 /// An observer that ignores all events, for runs of which only the [`Effort`] is shown.
-pub(crate) fn unheard(_: &Run, _: RunEvent) {}
+pub(crate) fn unheard(_: &AnyRun, _: RunEvent) {}

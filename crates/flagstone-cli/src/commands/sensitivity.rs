@@ -3,7 +3,7 @@
 use super::winners::table;
 use super::{Failure, note, progress_bar, runs, say};
 use flagstone_papers::reproduce::Catalogue;
-use flagstone_papers::reproduce::engine::Run;
+use flagstone_papers::reproduce::engine::AnyRun;
 use flagstone_papers::reproduce::execute::RunEvent;
 use flagstone_papers::reproduce::figures::Mode;
 use flagstone_papers::reproduce::sensitivity::{
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         note(&format!("{points} points of {runs} runs each"));
     }
     let bar = progress_bar(design.points.len() as u64, "trying settings");
-    let watch = |run: &Run, event: RunEvent| {
+    let watch = |run: &AnyRun, event: RunEvent| {
         if event == RunEvent::Started {
             bar.set_message(run.name());
         }

@@ -1,7 +1,7 @@
 //! Executes runs on several threads and stores each result in a file of its own, so that stopped
 //! work can be resumed.
 
-use super::engine::{Library, Outcome, Run};
+use super::engine::{AnyRun, Library, Outcome};
 use flagstone_lab::effort::Effort;
 use flagstone_lab::output::{Output, OutputError, make_folder};
 use flagstone_lab::stop::Stop;
@@ -37,13 +37,13 @@ pub(crate) trait Keeping: Sync {
     ///
     /// # Errors
     /// An invalid file is in its place that must not be replaced silently.
-    fn find(&self, run: &Run) -> Result<Option<Outcome>, String>;
+    fn find(&self, run: &AnyRun) -> Result<Option<Outcome>, String>;
 
     /// Stores a result.
     ///
     /// # Errors
     /// It cannot be written.
-    fn keep(&self, run: &Run, outcome: &Outcome) -> Result<(), String>;
+    fn keep(&self, run: &AnyRun, outcome: &Outcome) -> Result<(), String>;
 }
 
 /// Executes all runs without a result in `folder`. `watch` receives each event.
@@ -51,13 +51,13 @@ pub(crate) trait Keeping: Sync {
 /// # Errors
 /// The first run that failed, or the folder cannot be written. Earlier results are kept.
 pub fn execute(
-    runs: &BTreeMap<String, Run>,
+    runs: &BTreeMap<String, AnyRun>,
     jobs: usize,
     folder: &Path,
-    watch: &(dyn Fn(&Run, RunEvent) + Sync),
+    watch: &(dyn Fn(&AnyRun, RunEvent) + Sync),
 ) -> Result<BTreeMap<String, Outcome>, String> {
     // Before creating a folder: runs that are not possible leave nothing behind.
-    runs.values().try_for_each(Run::ready)?;
+    runs.values().try_for_each(AnyRun::ready)?;
     make_folder(folder).map_err(unwritten)?;
     all(runs, jobs, &Folder(folder), watch)
 }
@@ -67,19 +67,19 @@ pub fn execute(
 /// # Errors
 /// As [`execute`].
 pub(crate) fn all(
-    runs: &BTreeMap<String, Run>,
+    runs: &BTreeMap<String, AnyRun>,
     jobs: usize,
     keeping: &dyn Keeping,
-    watch: &(dyn Fn(&Run, RunEvent) + Sync),
+    watch: &(dyn Fn(&AnyRun, RunEvent) + Sync),
 ) -> Result<BTreeMap<String, Outcome>, String> {
     let mut words = BTreeSet::new();
     let again = |word: String| (!words.insert(word.clone())).then_some(word);
-    let shared = runs.values().map(Run::starts_from).filter_map(again);
+    let shared = runs.values().map(AnyRun::starts_from).filter_map(again);
     let library = Library::new(jobs.max(1)).sharing(shared.collect());
     let failed = AtomicBool::new(false);
     let (stop, effort) = (Stop::current(), Effort::current());
     let planned = planned(runs, &effort);
-    let one = |(hash, run): (&String, &Run)| -> Option<Result<(String, Outcome), String>> {
+    let one = |(hash, run): (&String, &AnyRun)| -> Option<Result<(String, Outcome), String>> {
         match keeping.find(run) {
             Ok(None) => {}
             Ok(Some(outcome)) => {
@@ -109,7 +109,7 @@ pub(crate) fn all(
         .map_err(|error| error.to_string())?;
     // Hand out one run at a time, so that a long one does not delay others after it.
     pool.install(|| {
-        let mut list: Vec<(&String, &Run)> = runs.iter().collect();
+        let mut list: Vec<(&String, &AnyRun)> = runs.iter().collect();
         list.sort_by_cached_key(|(_, run)| run.starts_from());
         list.into_par_iter()
             .with_max_len(1)
@@ -119,9 +119,9 @@ pub(crate) fn all(
 }
 
 /// The cost of each run by its hash, which is added to the plan. Shared fills count once.
-fn planned<'a>(runs: &'a BTreeMap<String, Run>, effort: &Effort) -> BTreeMap<&'a String, u64> {
+fn planned<'a>(runs: &'a BTreeMap<String, AnyRun>, effort: &Effort) -> BTreeMap<&'a String, u64> {
     let mut filled = BTreeSet::new();
-    let one = |(hash, run): (&'a String, &Run)| {
+    let one = |(hash, run): (&'a String, &AnyRun)| {
         let (filling, rest) = run.effort();
         let filling = if filled.insert(run.starts_from()) {
             filling
@@ -135,7 +135,7 @@ fn planned<'a>(runs: &'a BTreeMap<String, Run>, effort: &Effort) -> BTreeMap<&'a
 }
 
 /// The stored result of a run in `folder`, if there is one.
-pub(crate) fn kept(run: &Run, folder: &Path) -> Option<Outcome> {
+pub(crate) fn kept(run: &AnyRun, folder: &Path) -> Option<Outcome> {
     Folder(folder).find(run).ok()?
 }
 
@@ -147,20 +147,20 @@ fn unwritten(error: OutputError) -> String {
 struct Folder<'a>(&'a Path);
 
 impl Folder<'_> {
-    fn file(&self, run: &Run) -> PathBuf {
+    fn file(&self, run: &AnyRun) -> PathBuf {
         self.0.join(format!("{}.json", run.hash()))
     }
 }
 
 impl Keeping for Folder<'_> {
-    fn find(&self, run: &Run) -> Result<Option<Outcome>, String> {
+    fn find(&self, run: &AnyRun) -> Result<Option<Outcome>, String> {
         let kept = fs::read(self.file(run)).ok();
         let kept = kept.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
         let own = kept.filter(|kept| kept.settings == run.settings());
         Ok(own.map(|kept| kept.outcome))
     }
 
-    fn keep(&self, run: &Run, outcome: &Outcome) -> Result<(), String> {
+    fn keep(&self, run: &AnyRun, outcome: &Outcome) -> Result<(), String> {
         let kept = Kept {
             settings: run.settings(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -179,7 +179,7 @@ mod tests {
     use crate::reproduce::engine::Settings;
     use std::sync::atomic::AtomicUsize;
 
-    fn run(protocol: &str, isolation: &str) -> Run {
+    fn run(protocol: &str, isolation: &str) -> AnyRun {
         let trace = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../data/tpcc-postgres.parquet"
@@ -196,13 +196,13 @@ mod tests {
     fn a_second_campaign_finds_what_the_first_has_made() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        let runs: BTreeMap<String, Run> =
+        let runs: BTreeMap<String, AnyRun> =
             [("aw", "strict"), ("aw", "serializable"), ("scc", "strict")]
                 .map(|(protocol, isolation)| run(protocol, isolation))
                 .map(|run| (run.hash(), run))
                 .into();
         let (made, found) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let watch = |_: &Run, event: RunEvent| match event {
+        let watch = |_: &AnyRun, event: RunEvent| match event {
             RunEvent::Started => {}
             RunEvent::Done => _ = made.fetch_add(1, Ordering::Relaxed),
             RunEvent::Found => _ = found.fetch_add(1, Ordering::Relaxed),

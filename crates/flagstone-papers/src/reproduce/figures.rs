@@ -5,7 +5,7 @@
 //! then those of the figure, the series and the point, each overriding earlier ones. Points with
 //! equal settings, in any figures, share one run.
 
-use super::engine::{Run, RunError, Settings};
+use super::engine::{AnyRun, RunError, Settings};
 use super::measure::{Data, Point, Reading, Term};
 use flagstone_lab::nearest;
 use serde::Deserialize;
@@ -234,7 +234,7 @@ pub struct Cell {
     /// The point of the sweep.
     pub x: String,
     /// The run.
-    pub run: Run,
+    pub run: AnyRun,
     /// The metric.
     pub metric: String,
 }

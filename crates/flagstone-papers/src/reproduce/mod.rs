@@ -32,7 +32,7 @@ pub use counts::{Basis, Counts};
 pub(crate) use figures::{lay, put, word};
 
 use claims::{Claim, Tolerances};
-use engine::{Outcome, Run, RunError};
+use engine::{AnyRun, Outcome, RunError};
 use figures::{Cell, Experiment, Mode, Over, Spec};
 use flagstone_lab::nearest;
 use measure::{Data, Reading};
@@ -228,7 +228,7 @@ impl Catalogue {
             figures.flat_map(|spec| experiment.cells(spec, Mode::Quick).unwrap_or_default())
         });
         let mut formulas = figures
-            .map(|cell| matches!(cell.run, Run::Formula(_)))
+            .map(|cell| matches!(cell.run, AnyRun::Formula(_)))
             .peekable();
         if formulas.peek().is_some() && formulas.all(|formula| formula) {
             Basis::Formula
@@ -438,7 +438,7 @@ impl Catalogue {
 }
 
 /// The distinct runs of a plan, by name.
-pub fn runs(plan: &[(String, Spec, Vec<Cell>)]) -> BTreeMap<String, Run> {
+pub fn runs(plan: &[(String, Spec, Vec<Cell>)]) -> BTreeMap<String, AnyRun> {
     let cells = plan.iter().flat_map(|(_, _, cells)| cells);
     cells
         .map(|cell| (cell.run.hash(), cell.run.clone()))
@@ -535,7 +535,7 @@ mod tests {
             "one is the default"
         );
         let mut same = second.iter().filter(|(hash, _)| first.contains_key(*hash));
-        assert!(same.all(|(_, run)| matches!(run, Run::Formula(_))));
+        assert!(same.all(|(_, run)| matches!(run, AnyRun::Formula(_))));
         assert_eq!(first.len(), second.len());
     }
 

@@ -2,7 +2,7 @@
 //! changed or belong to another task.
 
 use super::{Sweep, Task};
-use crate::reproduce::engine::{Outcome, Run};
+use crate::reproduce::engine::{AnyRun, Outcome};
 use crate::reproduce::execute::{Keeping, RunEvent, all};
 use flagstone_lab::output::{Output, make_folder};
 use flagstone_lab::trace::input::hex;
@@ -55,7 +55,7 @@ pub enum KeptError {
 }
 
 impl Kept {
-    pub(super) fn new(run: &Run, outcome: Outcome) -> Kept {
+    pub(super) fn new(run: &AnyRun, outcome: Outcome) -> Kept {
         let mut kept = Kept {
             task: run.hash(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -91,7 +91,7 @@ impl Kept {
     ///
     /// # Errors
     /// The file is not the one that was written for this run.
-    pub fn read(bytes: &[u8], run: &Run) -> Result<Kept, KeptError> {
+    pub fn read(bytes: &[u8], run: &AnyRun) -> Result<Kept, KeptError> {
         let kept: Result<Kept, _> = serde_json::from_slice(bytes);
         let kept = kept.map_err(|error| KeptError::Torn(error.to_string()))?;
         if kept.sha256 != kept.checksum() || kept.bytes() != bytes {
@@ -124,13 +124,13 @@ impl Kept {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn file(&self, run: &Run) -> PathBuf {
+    fn file(&self, run: &AnyRun) -> PathBuf {
         self.0.join(format!("{}.json", run.hash()))
     }
 }
 
 impl Keeping for Folder {
-    fn find(&self, run: &Run) -> Result<Option<Outcome>, String> {
+    fn find(&self, run: &AnyRun) -> Result<Option<Outcome>, String> {
         let path = self.file(run);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
@@ -146,7 +146,7 @@ impl Keeping for Folder {
         Ok(Some(kept.outcome()))
     }
 
-    fn keep(&self, run: &Run, outcome: &Outcome) -> Result<(), String> {
+    fn keep(&self, run: &AnyRun, outcome: &Outcome) -> Result<(), String> {
         let output = Output::new(&self.file(run), &[]);
         let kept = Kept::new(run, outcome.clone());
         let written = output.and_then(|output| output.write(&kept.bytes()));
@@ -165,14 +165,14 @@ pub fn run(
     sweep: &Sweep,
     threads: usize,
     folder: &Path,
-    watch: &(dyn Fn(&Run, RunEvent) + Sync),
+    watch: &(dyn Fn(&AnyRun, RunEvent) + Sync),
 ) -> Result<Vec<Kept>, String> {
-    let runs: BTreeMap<String, Run> = sweep
+    let runs: BTreeMap<String, AnyRun> = sweep
         .tasks
         .iter()
         .map(|task| (task.hash.clone(), task.run().clone()))
         .collect();
-    runs.values().try_for_each(Run::ready)?;
+    runs.values().try_for_each(AnyRun::ready)?;
     make_folder(folder).map_err(|error| format!("{error}; name another folder"))?;
     let keeping = Folder(folder.into());
     // Report unusable files before spending hours.

@@ -1,6 +1,6 @@
 //! A task of a sweep: a configuration as plain data, with the name of its result.
 
-use crate::reproduce::engine::{Library, Run, RunError, Settings};
+use crate::reproduce::engine::{AnyRun, Library, RunError, Settings};
 use crate::sweep::Kept;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub struct Task {
     /// All settings, as in an experiment file.
     pub settings: Table,
     #[serde(skip)]
-    run: Run,
+    run: AnyRun,
 }
 
 /// Why something is not a valid task.
@@ -91,7 +91,7 @@ impl Task {
     }
 
     /// The run of the task.
-    pub fn run(&self) -> &Run {
+    pub fn run(&self) -> &AnyRun {
         &self.run
     }
 

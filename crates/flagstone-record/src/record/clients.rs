@@ -16,7 +16,7 @@ use flagstone_lab::tpcc::random::Constants;
 use flagstone_lab::tpcc::session::Error;
 
 /// The result of a run of all clients.
-pub(super) struct Run {
+pub(super) struct ClientsRun {
     pub(super) counts: Counts,
     pub(super) elapsed: Duration,
 }
@@ -61,7 +61,7 @@ pub(super) fn run<T>(
     constants: Constants,
     observer: &dyn Observer,
     start: impl FnOnce() -> Result<T, RecordError>,
-) -> Result<(Run, T), RecordError> {
+) -> Result<(ClientsRun, T), RecordError> {
     observer.step("connecting the clients");
     let connect = |client| {
         PostgresSession::connect(config, options.isolation)
@@ -115,7 +115,7 @@ pub(super) fn run<T>(
         .unwrap_or_else(|poisoned| poisoned.into_inner())
     {
         Some((client, error)) => Err(RecordError::Client { client, error }),
-        None => Ok((Run { counts, elapsed }, watch)),
+        None => Ok((ClientsRun { counts, elapsed }, watch)),
     }
 }
 

@@ -102,7 +102,7 @@ struct Cell {
     memory: u64,
     limited: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    run: Option<Run>,
+    run: Option<YcsbRun>,
     #[serde(skip_serializing_if = "Option::is_none")]
     opened: Option<Opened>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,7 +112,7 @@ struct Cell {
 
 /// Measurements of the operations.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Run {
+struct YcsbRun {
     per_s: f64,
     p50_us: f64,
     p999_us: f64,

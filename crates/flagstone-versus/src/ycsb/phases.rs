@@ -3,7 +3,7 @@
 
 use super::stores::{self, Shared};
 use super::work::{Times, Work, key, must_be_right, record};
-use super::{Cell, Checked, Opened, Run, Ycsb, files};
+use super::{Cell, Checked, Opened, Ycsb, YcsbRun, files};
 use crate::limit;
 use anyhow::{Context, Result, ensure};
 use std::io::Write;
@@ -193,7 +193,7 @@ impl Ycsb {
         let written = written().zip(before).map(|(after, before)| after - before);
         let an_operation = |bytes: u64| bytes as f64 / took.len().max(1) as f64;
         let at = |share| took.value_at_quantile(share) as f64 / 1e3;
-        cell.run = Some(Run {
+        cell.run = Some(YcsbRun {
             per_s: took.len() as f64 / elapsed,
             p50_us: at(0.5),
             p999_us: at(0.999),

@@ -32,7 +32,7 @@ pub(super) fn shown(args: &Ycsb, cells: &[Cell], lost: &[String]) -> String {
         (is_open, place(cell), cell.threads, cell.batch)
     });
     for cell in sorted {
-        let of_run = |figure: fn(&super::Run) -> Option<f64>| {
+        let of_run = |figure: fn(&super::YcsbRun) -> Option<f64>| {
             let figure = cell.run.as_ref().and_then(figure);
             figure.map_or(String::new(), |figure| format!("{figure:.0}"))
         };

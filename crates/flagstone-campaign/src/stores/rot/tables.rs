@@ -1,7 +1,7 @@
 //! Histories of tables: transactions with savepoints on several tables of both kinds, as in the
 //! campaign with power cuts under tables.
 
-use super::super::harness::{Done, Run, failed};
+use super::super::harness::{Done, StoreRun, failed};
 use super::super::lie::Lying;
 use super::super::tables::Tables;
 use super::super::tables::states::{Rows, State, bytes_of};
@@ -28,7 +28,7 @@ pub(super) struct RottenTables {
     id: RotRunId,
     pages_per_block: u32,
     space: f64,
-    clients: Run<Tables>,
+    clients: StoreRun<Tables>,
     erases: u64,
     tight: Option<Tight>,
 }
@@ -299,7 +299,7 @@ impl Kept for RottenTables {
             id: *id,
             pages_per_block,
             space: [1.2, 1.5, 2.0, 30.0][dice.random_range(0..4)],
-            clients: Run::of(&run, Tables::plain(pages_per_block)),
+            clients: StoreRun::of(&run, Tables::plain(pages_per_block)),
             erases: 0,
             tight,
         }

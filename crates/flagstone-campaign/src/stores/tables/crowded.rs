@@ -5,7 +5,7 @@
 
 use super::Tables;
 use super::states::{Rows, State, Tag, bytes_of, len_of};
-use crate::stores::harness::{Run, failed};
+use crate::stores::harness::{StoreRun, failed};
 use crate::stores::lie::Lying;
 use flagstone_store::medium::{Medium, Recorded};
 use flagstone_store::tables::{Store, TableKind, WriteTx};
@@ -166,7 +166,7 @@ impl Medium for Bounded {
     }
 }
 
-impl Run<Tables> {
+impl StoreRun<Tables> {
     /// Creates many tables and writes to some of them until blocks are collected.
     pub(super) fn fill(&mut self, medium: &Recorded) -> Result<State, String> {
         let mut dice = Pcg64Mcg::seed_from_u64(self.id.seed ^ DICE ^ 1);

@@ -3,7 +3,7 @@
 //! media, with random numbers of their own.
 
 use super::states::{Rows, State, bytes_of, len_of};
-use super::{Life, Run, Tables, Waiting, failed};
+use super::{Life, StoreRun, Tables, Waiting, failed};
 use crate::stores::StoreRunId;
 use crate::stores::harness::Done;
 use crate::stores::tight::Tight;
@@ -45,7 +45,7 @@ fn key(shape: u32, number: u32) -> Vec<u8> {
     }
 }
 
-impl Run<Tables> {
+impl StoreRun<Tables> {
     pub(super) fn scatter_now_and_then(
         &mut self,
         store: &Store,

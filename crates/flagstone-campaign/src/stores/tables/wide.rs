@@ -4,7 +4,7 @@
 
 use super::Tables;
 use super::states::{State, bytes_of, len_of};
-use crate::stores::harness::{Done, Run, failed};
+use crate::stores::harness::{Done, StoreRun, failed};
 use crate::stores::tight::Tight;
 use crate::stores::wide::{WideTally, draw_copies};
 use flagstone_store::OpenOptions;
@@ -134,7 +134,7 @@ impl Wide {
     }
 }
 
-impl Run<Tables> {
+impl StoreRun<Tables> {
     /// Sometimes changes thousands of rows of a table: writes all of them, or removes existing
     /// ones.
     pub(super) fn change_rows(&mut self, tx: &mut WriteTx, state: &mut State) -> Done<()> {

@@ -1,6 +1,6 @@
 //! Runs: a pure function from settings to named metrics, for any engine.
 //!
-//! To add an engine, add a file in this folder and a variant of [`Run`].
+//! To add an engine, add a file in this folder and a variant of [`AnyRun`].
 
 mod closed;
 mod formula;
@@ -31,7 +31,7 @@ pub struct Settings(pub Table);
 
 /// One run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Run {
+pub enum AnyRun {
     /// Transactions replayed on a device in virtual time, [`flagstone_lab::replay`].
     Replay(Box<ReplayRun>),
     /// Clients of a database in virtual time, [`flagstone_lab::closed`].
@@ -129,19 +129,19 @@ impl Settings {
     ///
     /// # Errors
     /// An unknown engine or key, or an invalid value.
-    pub fn run(mut self) -> Result<Run, RunError> {
+    pub fn run(mut self) -> Result<AnyRun, RunError> {
         let engine = self.0.remove("engine");
         match engine.as_ref().and_then(Value::as_str) {
-            Some("replay") => ReplayRun::parse(self.0).map(Box::new).map(Run::Replay),
-            Some("closed") => ClosedRun::parse(self.0).map(Box::new).map(Run::Closed),
-            Some("index") => IndexRun::parse(self.0).map(Box::new).map(Run::Index),
+            Some("replay") => ReplayRun::parse(self.0).map(Box::new).map(AnyRun::Replay),
+            Some("closed") => ClosedRun::parse(self.0).map(Box::new).map(AnyRun::Closed),
+            Some("index") => IndexRun::parse(self.0).map(Box::new).map(AnyRun::Index),
             // The paper's common settings do not apply to a formula, except the abort ratio.
             Some("formula") => match self.0.remove("formula") {
                 Some(Value::Table(mut table)) => {
                     if let Some(ratio) = self.0.remove("abort_ratio") {
                         table.entry("abort_ratio").or_insert(ratio);
                     }
-                    FormulaRun::parse(table).map(Box::new).map(Run::Formula)
+                    FormulaRun::parse(table).map(Box::new).map(AnyRun::Formula)
                 }
                 _ => Err(RunError::of(
                     "formula",
@@ -160,14 +160,14 @@ impl Settings {
     }
 }
 
-impl Run {
+impl AnyRun {
     /// The settings, as in results and cached files.
     pub fn settings(&self) -> serde_json::Value {
         let (engine, settings) = match self {
-            Run::Replay(run) => ("replay", serde_json::to_value(run)),
-            Run::Closed(run) => ("closed", serde_json::to_value(run)),
-            Run::Index(run) => ("index", serde_json::to_value(run)),
-            Run::Formula(run) => ("formula", serde_json::to_value(run)),
+            AnyRun::Replay(run) => ("replay", serde_json::to_value(run)),
+            AnyRun::Closed(run) => ("closed", serde_json::to_value(run)),
+            AnyRun::Index(run) => ("index", serde_json::to_value(run)),
+            AnyRun::Formula(run) => ("formula", serde_json::to_value(run)),
         };
         let mut settings = settings.expect("settings are plain values");
         settings["engine"] = engine.into();
@@ -178,7 +178,7 @@ impl Run {
     pub fn hash(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(self.settings().to_string());
-        if let Run::Replay(run) = self {
+        if let AnyRun::Replay(run) = self {
             hash.update(run.checksum());
         }
         hash.update(env!("FLAGSTONE_MODEL"));
@@ -188,10 +188,10 @@ impl Run {
     /// Description in one line, for progress.
     pub fn name(&self) -> String {
         match self {
-            Run::Replay(run) => run.name(),
-            Run::Closed(run) => run.name(),
-            Run::Index(run) => run.name(),
-            Run::Formula(run) => run.name(),
+            AnyRun::Replay(run) => run.name(),
+            AnyRun::Closed(run) => run.name(),
+            AnyRun::Index(run) => run.name(),
+            AnyRun::Formula(run) => run.name(),
         }
     }
 
@@ -199,9 +199,9 @@ impl Run {
     /// sequence, so that few starting points must be cached.
     pub fn starts_from(&self) -> String {
         let key = match self {
-            Run::Closed(run) => run.start().map(|start| start.key()),
-            Run::Replay(run) => run.fill_key(),
-            Run::Index(_) | Run::Formula(_) => Ok(String::new()),
+            AnyRun::Closed(run) => run.start().map(|start| start.key()),
+            AnyRun::Replay(run) => run.fill_key(),
+            AnyRun::Index(_) | AnyRun::Formula(_) => Ok(String::new()),
         };
         key.unwrap_or_else(|error| error.why)
     }
@@ -210,27 +210,27 @@ impl Run {
     /// point, which other runs may share, and of the rest.
     pub(crate) fn effort(&self) -> (u64, u64) {
         match self {
-            Run::Replay(run) => run.effort(),
-            Run::Closed(run) => run.effort(),
-            Run::Index(run) => (0, run.effort()),
-            Run::Formula(_) => (0, 1),
+            AnyRun::Replay(run) => run.effort(),
+            AnyRun::Closed(run) => run.effort(),
+            AnyRun::Index(run) => (0, run.effort()),
+            AnyRun::Formula(_) => (0, 1),
         }
     }
 
     /// The input file of the run.
     pub fn input(&self) -> Option<&Path> {
         match self {
-            Run::Replay(run) => run.trace(),
-            Run::Closed(_) | Run::Index(_) | Run::Formula(_) => None,
+            AnyRun::Replay(run) => run.trace(),
+            AnyRun::Closed(_) | AnyRun::Index(_) | AnyRun::Formula(_) => None,
         }
     }
 
     /// Whether transactions are atomic; `false` for controls.
     pub fn is_atomic(&self) -> bool {
         match self {
-            Run::Replay(run) => run.is_atomic(),
-            Run::Closed(run) => run.is_atomic(),
-            Run::Index(_) | Run::Formula(_) => true,
+            AnyRun::Replay(run) => run.is_atomic(),
+            AnyRun::Closed(run) => run.is_atomic(),
+            AnyRun::Index(_) | AnyRun::Formula(_) => true,
         }
     }
 
@@ -255,10 +255,10 @@ impl Run {
     /// An input is missing, or a device fails.
     pub fn outcome(&self, library: &Library) -> Result<Outcome, String> {
         match self {
-            Run::Replay(run) => run.outcome(library),
-            Run::Closed(run) => run.outcome(library),
-            Run::Index(run) => run.outcome(),
-            Run::Formula(run) => Ok(run.outcome()),
+            AnyRun::Replay(run) => run.outcome(library),
+            AnyRun::Closed(run) => run.outcome(library),
+            AnyRun::Index(run) => run.outcome(),
+            AnyRun::Formula(run) => Ok(run.outcome()),
         }
     }
 }
@@ -316,7 +316,7 @@ impl Library {
         }
     }
 
-    /// Sets the starting points that several runs share ([`Run::starts_from`]). Only these are
+    /// Sets the starting points that several runs share ([`AnyRun::starts_from`]). Only these are
     /// cached.
     #[must_use]
     pub fn sharing(self, shared: BTreeSet<String>) -> Library {

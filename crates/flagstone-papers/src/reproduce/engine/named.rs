@@ -109,9 +109,9 @@ pub(super) fn settings(table: &Table) -> Result<Settings, RunError> {
 
 #[cfg(test)]
 mod tests {
-    use crate::reproduce::engine::{Run, RunError, Settings};
+    use crate::reproduce::engine::{AnyRun, RunError, Settings};
 
-    fn closed(stack: &str, more: &str) -> Result<Run, RunError> {
+    fn closed(stack: &str, more: &str) -> Result<AnyRun, RunError> {
         let text = format!(
             "engine = \"closed\"\nstack = \"{stack}\"\nclients = 4\nwarehouses = 1\nframes = 200\n\
              back_off_ms = 1.0\nabort_ratio = 0.0\nfill = 0.9\noverwrite = true\nwarm_up = 10\n\

@@ -2,7 +2,7 @@
 
 use super::{OpenSettings, Point};
 use crate::reproduce::claims::{Claim, Rule};
-use crate::reproduce::engine::{Outcome, Run};
+use crate::reproduce::engine::{AnyRun, Outcome};
 use crate::reproduce::execute::{RunEvent, execute, kept};
 use crate::reproduce::figures::{Cell, Mode, Spec};
 use crate::reproduce::measure::Term;
@@ -88,7 +88,7 @@ impl<'a> Trier<'a> {
     }
 
     /// The distinct runs of these figures that are needed to judge the claims.
-    pub(super) fn read(&self, figures: &Figures) -> BTreeMap<String, Run> {
+    pub(super) fn read(&self, figures: &Figures) -> BTreeMap<String, AnyRun> {
         let claims = self.catalogue.claims.iter();
         let claims: Vec<&Claim> = claims
             .filter(|claim| self.selection.claims().contains(&claim.id))
@@ -141,7 +141,7 @@ impl<'a> Trier<'a> {
         point: &Point,
         jobs: usize,
         folder: &Path,
-        watch: &(dyn Fn(&Run, RunEvent) + Sync),
+        watch: &(dyn Fn(&AnyRun, RunEvent) + Sync),
     ) -> Tried {
         let outcomes = |figures: &Figures| execute(&self.read(figures), jobs, folder, watch);
         self.judged(point, &outcomes)
