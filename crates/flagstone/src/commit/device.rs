@@ -432,7 +432,7 @@ impl Device {
         }
         self.host.pages_read += 1;
         let found = self.protocol.find(&self.ftl, tx, at);
-        read_found(&mut self.ftl, (now, cause), found, at, into)
+        read_found(&mut self.ftl, now, cause, found, at, into)
     }
 
     /// Commits a transaction. Returns when it is durable, or `None` if it waits for its group.
@@ -550,7 +550,8 @@ fn format(
 /// length.
 fn read_found(
     ftl: &mut Ftl,
-    (now, cause): (Nanos, Cause),
+    now: Nanos,
+    cause: Cause,
     found: Found<'_>,
     at: Lpn,
     into: &mut [u8],

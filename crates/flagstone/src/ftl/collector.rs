@@ -217,7 +217,7 @@ impl Ftl {
         self.meta.bad.push(id);
         let durable = self.write_root(now)?;
         let plane = self.geometry.plane_of(id);
-        self.horizon.forgets((id, plane), self.seq, durable);
+        self.horizon.forgets(id, plane, self.seq, durable);
         Ok(durable)
     }
 }

@@ -284,7 +284,7 @@ impl Horizon {
     }
 
     /// Records that the erase of a block, or a root that retires it, will be durable at `done`.
-    pub(super) fn forgets(&mut self, (block, plane): (Pbn, u32), number: u64, done: Nanos) {
+    pub(super) fn forgets(&mut self, block: Pbn, plane: u32, number: u64, done: Nanos) {
         let before = self.found.len();
         self.found.retain(|found| found.block != block);
         self.settled.retain(|found| found.block != block);

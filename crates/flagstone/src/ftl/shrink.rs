@@ -151,7 +151,8 @@ pub(crate) fn empty_end(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
     now: Nanos,
-    (blocks, dense): (u32, u32),
+    blocks: u32,
+    dense: u32,
 ) -> Result<bool, FtlError> {
     ftl.blocks.end_at(Some(Pbn(blocks)));
     let last: Vec<Pbn> = (blocks..ftl.geometry.blocks()).map(Pbn).collect();

@@ -423,7 +423,7 @@ impl Ftl {
             Ok(done) => {
                 self.blocks.erased(block, done);
                 let plane = self.geometry.plane_of(block);
-                self.horizon.forgets((block, plane), self.seq, done);
+                self.horizon.forgets(block, plane, self.seq, done);
                 Ok(Some(done))
             }
             Err(FlashError::EraseFailed { .. }) => Ok(None),

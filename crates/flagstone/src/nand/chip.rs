@@ -421,7 +421,7 @@ impl Flash for Chip {
         );
         let (block, page) = self.addresses.split(at);
         let plane = self.addresses.plane_of(block);
-        let done = (self.time).read(&self.geometry, now, (plane, block), at, data.is_empty());
+        let done = (self.time).read(&self.geometry, now, plane, block, at, data.is_empty());
         if !self.damage.is_empty() && self.damage.get(&at) == Some(&Damage::Unreadable) {
             return Err(FlashError::Uncorrectable { at, done });
         }
@@ -487,7 +487,7 @@ impl Flash for Chip {
             self.damage.insert(at, Damage::Unreadable);
         }
         let plane = self.addresses.plane_of(block);
-        Ok(self.time.program(&self.geometry, now, (plane, block), at))
+        Ok(self.time.program(&self.geometry, now, plane, block, at))
     }
 
     fn reprogram(
@@ -530,7 +530,7 @@ impl Flash for Chip {
         }
         self.programs[at.index()] = programs + 1;
         let plane = self.addresses.plane_of(block);
-        Ok(self.time.reprogram(now, (plane, block), at))
+        Ok(self.time.reprogram(now, plane, block, at))
     }
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
@@ -544,7 +544,7 @@ impl Flash for Chip {
         );
         let plane = self.addresses.plane_of(block);
         if !self.worn_out.is_empty() && self.worn_out.contains(&block) {
-            let done = self.time.erase(now, (plane, block));
+            let done = self.time.erase(now, plane, block);
             return Err(FlashError::EraseFailed { block, done });
         }
         let pages = self.pages_of(block);
@@ -555,7 +555,7 @@ impl Flash for Chip {
         self.next_page[block.index()] = 0;
         self.erases[block.index()] += 1;
         self.clear_damage(block);
-        Ok(self.time.erase(now, (plane, block)))
+        Ok(self.time.erase(now, plane, block))
     }
 
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {

@@ -135,7 +135,8 @@ impl Timelines {
         &mut self,
         geometry: &Geometry,
         now: Nanos,
-        (plane, block): (u32, Pbn),
+        plane: u32,
+        block: Pbn,
         at: Ppn,
         spare_only: bool,
     ) -> Nanos {
@@ -185,7 +186,8 @@ impl Timelines {
         &mut self,
         geometry: &Geometry,
         now: Nanos,
-        (plane, block): (u32, Pbn),
+        plane: u32,
+        block: Pbn,
         at: Ppn,
     ) -> Nanos {
         let now = now.max(self.blocks[block.index()].changed);
@@ -223,7 +225,7 @@ impl Timelines {
     }
 
     #[inline]
-    pub(super) fn reprogram(&mut self, now: Nanos, (plane, block): (u32, Pbn), at: Ppn) -> Nanos {
+    pub(super) fn reprogram(&mut self, now: Nanos, plane: u32, block: Pbn, at: Ppn) -> Nanos {
         let now = now.max(self.blocks[block.index()].changed);
         let done = self.in_plane(plane, now, self.timing.reprogram);
         self.programmed[at.index()] = done;
@@ -231,7 +233,7 @@ impl Timelines {
     }
 
     #[inline]
-    pub(super) fn erase(&mut self, now: Nanos, (plane, block): (u32, Pbn)) -> Nanos {
+    pub(super) fn erase(&mut self, now: Nanos, plane: u32, block: Pbn) -> Nanos {
         let now = now.max(self.blocks[block.index()].used);
         let done = self.in_plane(plane, now, self.timing.erase);
         self.change(block, done)
@@ -327,20 +329,17 @@ mod tests {
         let geometry = plane(5, 0);
         let mut time = Timelines::new(&geometry, latencies(0));
         // No other operation fits before 10; the erase does not fit after the others.
+        assert_eq!(time.program(&geometry, Nanos(10), 0, Pbn(0), Ppn(0)).0, 12);
         assert_eq!(
-            time.program(&geometry, Nanos(10), (0, Pbn(0)), Ppn(0)).0,
-            12
-        );
-        assert_eq!(
-            time.read(&geometry, Nanos(0), (0, Pbn(4)), Ppn(4), false).0,
+            time.read(&geometry, Nanos(0), 0, Pbn(4), Ppn(4), false).0,
             1
         );
-        assert_eq!(time.program(&geometry, Nanos(0), (0, Pbn(1)), Ppn(1)).0, 3);
-        assert_eq!(time.reprogram(Nanos(0), (0, Pbn(2)), Ppn(2)).0, 6);
-        assert_eq!(time.erase(Nanos(8), (0, Pbn(3))).0, 16);
+        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(1), Ppn(1)).0, 3);
+        assert_eq!(time.reprogram(Nanos(0), 0, Pbn(2), Ppn(2)).0, 6);
+        assert_eq!(time.erase(Nanos(8), 0, Pbn(3)).0, 16);
         // A changed block: not before the change is done, although there is a gap.
-        assert_eq!(time.program(&geometry, Nanos(0), (0, Pbn(3)), Ppn(3)).0, 18);
-        assert_eq!(time.program(&geometry, Nanos(0), (0, Pbn(1)), Ppn(1)).0, 8);
+        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(3), Ppn(3)).0, 18);
+        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(1), Ppn(1)).0, 8);
         assert_eq!(time.busy().planes.0, 2 + 1 + 2 + 3 + 4 + 2 + 2);
     }
 
@@ -349,14 +348,13 @@ mod tests {
         let geometry = plane(2, 0);
         let mut time = Timelines::new(&geometry, latencies(0));
         assert_eq!(
-            time.read(&geometry, Nanos(20), (0, Pbn(0)), Ppn(0), false)
-                .0,
+            time.read(&geometry, Nanos(20), 0, Pbn(0), Ppn(0), false).0,
             21
         );
         // A program may precede the read of another page of its block; an erase may not.
-        assert_eq!(time.program(&geometry, Nanos(0), (0, Pbn(0)), Ppn(0)).0, 2);
-        assert_eq!(time.erase(Nanos(0), (0, Pbn(1))).0, 6);
-        assert_eq!(time.erase(Nanos(0), (0, Pbn(0))).0, 25);
+        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(0), Ppn(0)).0, 2);
+        assert_eq!(time.erase(Nanos(0), 0, Pbn(1)).0, 6);
+        assert_eq!(time.erase(Nanos(0), 0, Pbn(0)).0, 25);
     }
 
     #[test]
@@ -369,12 +367,12 @@ mod tests {
         };
         let mut time = Timelines::new(&geometry, latencies(1_000));
         assert_eq!(
-            time.read(&geometry, Nanos(0), (0, Pbn(0)), Ppn(0), false).0,
+            time.read(&geometry, Nanos(0), 0, Pbn(0), Ppn(0), false).0,
             1 + 10
         );
         // The bytes wait for the channel, and the plane waits with them.
         assert_eq!(
-            time.read(&geometry, Nanos(0), (1, Pbn(1)), Ppn(1), false).0,
+            time.read(&geometry, Nanos(0), 1, Pbn(1), Ppn(1), false).0,
             11 + 10
         );
         assert_eq!(
@@ -386,24 +384,23 @@ mod tests {
         );
         // A program of the first plane needs the channel, and occupies the plane only from then on.
         assert_eq!(
-            time.program(&geometry, Nanos(0), (0, Pbn(0)), Ppn(0)).0,
+            time.program(&geometry, Nanos(0), 0, Pbn(0), Ppn(0)).0,
             21 + 10 + 2
         );
-        assert_eq!(time.reprogram(Nanos(0), (0, Pbn(0)), Ppn(0)).0, 33 + 3);
-        assert_eq!(time.erase(Nanos(11), (1, Pbn(1))).0, 21 + 4);
+        assert_eq!(time.reprogram(Nanos(0), 0, Pbn(0), Ppn(0)).0, 33 + 3);
+        assert_eq!(time.erase(Nanos(11), 1, Pbn(1)).0, 21 + 4);
         // A page does not fit the first plane's gap from 11 on: the channel is busy.
         assert_eq!(
-            time.read(&geometry, Nanos(11), (0, Pbn(0)), Ppn(1), true).0,
+            time.read(&geometry, Nanos(11), 0, Pbn(0), Ppn(1), true).0,
             12
         );
         assert_eq!(
-            time.read(&geometry, Nanos(11), (0, Pbn(0)), Ppn(1), false)
-                .0,
+            time.read(&geometry, Nanos(11), 0, Pbn(0), Ppn(1), false).0,
             36 + 1 + 10
         );
         // A page is read only after it was programmed.
         assert_eq!(
-            time.read(&geometry, Nanos(12), (0, Pbn(0)), Ppn(0), true).0,
+            time.read(&geometry, Nanos(12), 0, Pbn(0), Ppn(0), true).0,
             48
         );
     }
@@ -414,8 +411,8 @@ mod tests {
         let mut time = Timelines::new(&geometry, latencies(10_000));
         let mut copy = |inside, now| {
             time.inside(inside);
-            let read = time.read(&geometry, Nanos(now), (0, Pbn(0)), Ppn(0), false);
-            time.program(&geometry, read, (0, Pbn(0)), Ppn(0)).0 - now
+            let read = time.read(&geometry, Nanos(now), 0, Pbn(0), Ppn(0), false);
+            time.program(&geometry, read, 0, Pbn(0), Ppn(0)).0 - now
         };
         assert_eq!(copy(false, 0), 1 + 100 + 100 + 2);
         assert_eq!(copy(true, 1_000), 1 + 2);

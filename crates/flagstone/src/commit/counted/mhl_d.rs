@@ -58,7 +58,7 @@ pub(in crate::commit) fn recover(
         heads: Heads::new(heads),
         planes: (0..heads).map(|head| head * planes / heads).collect(),
     };
-    super::recover(ftl, &mounted, (&INFO, options), (rule, (false, false)))
+    super::recover(ftl, &mounted, &INFO, options, rule, false, false)
 }
 
 impl Rule for MhlD {

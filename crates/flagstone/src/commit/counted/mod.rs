@@ -157,19 +157,23 @@ struct Counted<R> {
     rule: R,
 }
 
-/// Recovers a protocol. With `as_published`, commits that the mapping table already contains are
-/// redone, and pages of one transaction are taken in the order in which they are found.
+/// Recovers a protocol. With `trust_all`, commits that the mapping table already contains are
+/// redone; with `any_order`, pages of one transaction are taken in the order in which they are
+/// found.
 fn recover<R: Rule>(
     ftl: &mut Ftl,
     mounted: &Mounted,
-    (info, options): (&Info, &Options),
-    (rule, as_published): (R, (bool, bool)),
+    info: &Info,
+    options: &Options,
+    rule: R,
+    trust_all: bool,
+    any_order: bool,
 ) -> Result<Recovered, FtlError> {
     let size = options
         .settings
         .number(info, ZONE_BLOCKS.name, 0, u32::MAX)?;
     let mut rulings = Rulings::new(options.tells);
-    let found = recovery::bring_up_to_date(ftl, mounted, size, as_published, &mut rulings)?;
+    let found = recovery::bring_up_to_date(ftl, mounted, size, trust_all, any_order, &mut rulings)?;
     let (zones, done) = found;
     Ok(Recovered {
         last_tx: zones.last_tx,
@@ -279,7 +283,7 @@ impl<R: Rule> Protocol for Counted<R> {
         let plane = self.rule.plane(ftl, active.head);
         let mut taken = Taken::at(now);
         if active.held.is_some() {
-            taken.done = program(ftl, now, (tx, active), plane, (0, 0), &mut self.zones)?;
+            taken.done = program(ftl, now, tx, active, plane, 0, 0, &mut self.zones)?;
         }
         active.held.hold(write);
         Ok(taken)
@@ -303,8 +307,9 @@ impl<R: Rule> Protocol for Counted<R> {
             .get_mut(tx)
             .filter(|active| active.held.is_some())
         {
-            let last = (active.programs.len() as u32 + 1, self.zones.next_version());
-            program(ftl, now, (tx, active), plane, last, &mut self.zones)?;
+            let count = active.programs.len() as u32 + 1;
+            let version = self.zones.next_version();
+            program(ftl, now, tx, active, plane, count, version, &mut self.zones)?;
             done = ftl.sync(now, active.writes.done)?;
             self.zones.committed(done);
             active.writes.publish(ftl);
@@ -373,15 +378,17 @@ impl<R: Rule> Protocol for Counted<R> {
     }
 }
 
-/// Programs the held-back page of a transaction; `last` is its count and version. Returns when it
-/// is done.
+/// Programs the held-back page of a transaction; `count` and `version` are 0 unless it is
+/// the last one. Returns when it is done.
 #[inline]
 fn program(
     ftl: &mut Ftl,
     now: Nanos,
-    (tx, active): (TxId, &mut Active),
+    tx: TxId,
+    active: &mut Active,
     plane: Option<u32>,
-    (count, version): (u32, u64),
+    count: u32,
+    version: u64,
     zones: &mut Zones,
 ) -> Result<Nanos, FtlError> {
     let (at, kind, cause, bytes) = active.held.get();

@@ -27,7 +27,8 @@ pub(super) fn bring_up_to_date(
     ftl: &mut Ftl,
     mounted: &Mounted,
     zone_blocks: u32,
-    (trust_all, any_order): (bool, bool),
+    trust_all: bool,
+    any_order: bool,
     rulings: &mut Rulings,
 ) -> Result<(Zones, Nanos), FtlError> {
     let (mut zones, last) = Zones::mount(ftl, mounted, zone_blocks)?;
@@ -69,7 +70,7 @@ pub(super) fn bring_up_to_date(
         let has = |page: &Seen| ftl.slot(page.lpn) == page.slot;
         tell(rulings, has, seen.clone(), last.version);
     }
-    let all = redo(seen, last.version, (trust_all, any_order));
+    let all = redo(seen, last.version, trust_all, any_order);
     for (at, slot) in all.into_iter().flat_map(|one| one.pages) {
         ftl.set_slot(at, slot);
         if matches!(slot, Slot::Trimmed(_)) {
@@ -88,7 +89,7 @@ struct Redone {
 }
 
 /// The commits that the checkpoint's mapping table lacks, in order.
-fn redo(mut seen: Vec<Seen>, checkpoint: u64, (trust_all, any_order): (bool, bool)) -> Vec<Redone> {
+fn redo(mut seen: Vec<Seen>, checkpoint: u64, trust_all: bool, any_order: bool) -> Vec<Redone> {
     if any_order {
         seen.sort_by_key(|page| page.tx);
     } else {
@@ -248,7 +249,7 @@ mod tests {
         }
 
         /// Whether the pages are redone, in addition to those of transaction 8, which always are.
-        fn is_redone(&self, as_published: (bool, bool)) -> bool {
+        fn is_redone(&self, trust_all: bool, any_order: bool) -> bool {
             let page = |tx, at: u32, (count, version)| Seen {
                 tx,
                 seq: u64::from(tx * 10 + at),
@@ -262,7 +263,7 @@ mod tests {
                 let last = (at == self.counts).then_some((self.count, self.version));
                 seen.push(page(7 * u32::from(self.has_tx), at, last.unwrap_or((0, 0))));
             }
-            let all = redo(seen, 17, as_published);
+            let all = redo(seen, 17, trust_all, any_order);
             let of = |one: &Redone| one.pages.iter().map(|page| page.0.0).collect::<Vec<_>>();
             let (other, own) = all.split_last().expect("transaction 8 is there");
             assert_eq!(of(other), [80, 81], "by TxVer");
@@ -275,15 +276,13 @@ mod tests {
 
     #[test]
     fn every_row_of_the_recovery_table() {
-        prove(&TABLE, &Facts::all(), |facts| {
-            facts.is_redone((false, false))
-        });
+        prove(&TABLE, &Facts::all(), |facts| facts.is_redone(false, false));
         prove_rows(&TABLE, &Facts::all(), Facts::row);
     }
 
     #[test]
     fn the_printed_form_differs_from_the_table_where_a_checkpoint_has_the_pages() {
-        let printed = |facts: &Facts| facts.is_redone((true, true));
+        let printed = |facts: &Facts| facts.is_redone(true, true);
         assert_eq!(
             rows_that_differ(&TABLE, &Facts::all(), printed),
             ["@D", "@F"]

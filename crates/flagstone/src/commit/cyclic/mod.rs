@@ -108,7 +108,8 @@ trait Rule: Clone + Send + 'static {
         &mut self,
         tables: &mut Tables<Self::Leftover>,
         ftl: &mut Ftl,
-        (page, old): (Lpn, Ppn),
+        page: Lpn,
+        old: Ppn,
         done: Nanos,
     ) {
         let _ = (tables, page, done);
@@ -261,7 +262,8 @@ impl<R: Rule> Cyclic<R> {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        (version, next): (Version, Version),
+        version: Version,
+        next: Version,
         held: &Held,
     ) -> Result<Taken, FtlError> {
         let now = self.tables.gates.pass(ftl, now, version.page)?;
@@ -288,10 +290,11 @@ impl<R: Rule> Cyclic<R> {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        (version, next): (Version, Version),
+        version: Version,
+        next: Version,
         held: Held,
     ) -> Result<Taken, FtlError> {
-        let programmed = self.program(ftl, now, tx, (version, next), &held);
+        let programmed = self.program(ftl, now, tx, version, next, &held);
         if programmed.is_err() {
             self.tables.rings.keep_back(tx, version, held);
         }
@@ -330,7 +333,7 @@ impl<R: Rule> Protocol for Cyclic<R> {
         };
         spare_number("version", version.number.into(), 32)?;
         match self.tables.rings.hold(tx, version, write) {
-            Some((before, held)) => self.program_held(ftl, now, tx, (before, version), held),
+            Some((before, held)) => self.program_held(ftl, now, tx, before, version, held),
             None => Ok(Taken::at(now)),
         }
     }
@@ -343,14 +346,14 @@ impl<R: Rule> Protocol for Cyclic<R> {
         let Some((last, held, first)) = self.tables.rings.last(tx) else {
             return Ok(Some(now));
         };
-        let now = self.program_held(ftl, now, tx, (last, first), held)?.next;
+        let now = self.program_held(ftl, now, tx, last, first, held)?.next;
         let Cyclic { tables, rule } = self;
         let (shadows, written) = tables.rings.end(tx);
         let done = ftl.sync(now, written)?;
         tables.committed_at = tables.committed_at.max(done);
         for (page, shadow) in shadows {
             if let Some(old) = ftl.set_slot(page, shadow.slot).ppn() {
-                rule.superseded(tables, ftl, (page, old), done);
+                rule.superseded(tables, ftl, page, old, done);
             }
             let number = shadow.number;
             tables.committed.set(page, number);

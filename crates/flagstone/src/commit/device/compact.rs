@@ -75,7 +75,7 @@ impl Device {
             && protocol.end_blocks(ftl, now)?.is_some()
             && forget_trims(ftl, protocol, now)?
             && protocol.end_blocks(ftl, now)?.is_some()
-            && empty_end(ftl, protocol, now, (blocks, dense))?
+            && empty_end(ftl, protocol, now, blocks, dense)?
             && protocol.end_blocks(ftl, now)?.is_some();
         if done && blocks < ftl.geometry().blocks() {
             let done = ftl.shrink(now, was_written)?;

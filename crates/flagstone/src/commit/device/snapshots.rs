@@ -60,7 +60,7 @@ impl Device {
         let slot = self.ftl.snapshot_slot(id, at);
         self.host.pages_read += 1;
         let found = slot.ok_or(DeviceError::SnapshotEnded)?.into();
-        read_found(&mut self.ftl, (now, Cause::Host), found, at, into)
+        read_found(&mut self.ftl, now, Cause::Host, found, at, into)
     }
 }
 

@@ -55,7 +55,7 @@ impl DirtyPages {
 
     /// Updates the mapping table or the row after a page was copied. Returns whether one of them
     /// referred to it.
-    pub(super) fn moved(&mut self, ftl: &mut Ftl, (lpn, from): (Lpn, Ppn), slot: Slot) -> bool {
+    pub(super) fn moved(&mut self, ftl: &mut Ftl, lpn: Lpn, from: Ppn, slot: Slot) -> bool {
         if ftl.slot(lpn).ppn() == Some(from) {
             ftl.move_slot(lpn, slot);
             return true;

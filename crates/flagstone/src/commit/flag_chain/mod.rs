@@ -201,7 +201,8 @@ pub(super) fn read_shadow(
 pub(super) fn follow(
     ftl: &mut Ftl,
     now: Nanos,
-    (xid, link): (TxId, Link),
+    xid: TxId,
+    link: Link,
     trusted: bool,
     cause: Cause,
 ) -> Result<(Option<Shadow>, Nanos), FtlError> {

@@ -62,7 +62,7 @@ impl Tables {
     ) -> Result<Written, FtlError> {
         let to = copy_in_place_of(ftl, now, page, flag, cause)?;
         let slot = Slot::of(page.kind, to.at);
-        let current = self.dirty.moved(ftl, (page.lpn, page.at), slot);
+        let current = self.dirty.moved(ftl, page.lpn, page.at, slot);
         self.carriers.insert(ftl, page.at, to.at, current);
         if current {
             self.carriers.retire(ftl, page.at);
@@ -88,7 +88,7 @@ impl Tables {
     /// Updates the tables after the collector has copied a page.
     pub(super) fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Ppn) {
         let slot = Slot::of(page.header.kind, to);
-        self.dirty.moved(ftl, (page.header.lpn, page.from), slot);
+        self.dirty.moved(ftl, page.header.lpn, page.from, slot);
         self.carriers.moved(page.from, to);
     }
 
@@ -106,7 +106,8 @@ impl Tables {
     pub(super) fn before_erase(
         &self,
         ftl: &mut Ftl,
-        (now, flagged): (Nanos, Nanos),
+        now: Nanos,
+        flagged: Nanos,
         victim: Pbn,
         pages: &[Shadow],
     ) -> Result<Nanos, FtlError> {

@@ -60,5 +60,5 @@ pub(in crate::commit) fn recover(
 ) -> Result<Recovered, FtlError> {
     let logs = heads(&INFO, ftl.geometry(), options)?;
     // A single transaction at a time: its group goes to the lane whose turn it is.
-    protocol::recover(ftl, &mounted, options, (logs, None))
+    protocol::recover(ftl, &mounted, options, logs, None)
 }

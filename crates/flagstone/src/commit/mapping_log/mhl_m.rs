@@ -55,5 +55,5 @@ pub(in crate::commit) fn recover(
     options: &Options,
 ) -> Result<Recovered, FtlError> {
     let heads = heads(&INFO, ftl.geometry(), options)?;
-    protocol::recover(ftl, &mounted, options, (heads, Some(Heads::new(heads))))
+    protocol::recover(ftl, &mounted, options, heads, Some(Heads::new(heads)))
 }

@@ -152,7 +152,8 @@ impl MappingLog {
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
-        (tx, log): (TxId, Option<u32>),
+        tx: TxId,
+        log: Option<u32>,
         writes: &Writes,
     ) -> Result<Nanos, FtlError> {
         let now = self.admit(ftl, now)?.max(self.issue);
@@ -164,7 +165,8 @@ impl MappingLog {
             ftl,
             now,
             log.map_or(Lane::First, Lane::Of),
-            (next - 1, writes.done),
+            next - 1,
+            writes.done,
             writes.entries(),
             Some(writes),
         )?;
@@ -180,7 +182,8 @@ impl MappingLog {
     pub(in crate::commit) fn moved(
         &mut self,
         ftl: &mut Ftl,
-        (begun, now): (Nanos, Nanos),
+        begun: Nanos,
+        now: Nanos,
         victim: Pbn,
         moved: &[Version],
     ) -> Result<Nanos, FtlError> {
@@ -205,7 +208,7 @@ impl MappingLog {
         let next = self.next_undurable(issued);
         let issued = issued.max(self.issue);
         self.group += 1;
-        let done = self.append(ftl, issued, Lane::First, (next - 1, now), moved, None)?;
+        let done = self.append(ftl, issued, Lane::First, next - 1, now, moved, None)?;
         self.remember(ftl, done, moved);
         Ok(done)
     }
@@ -227,10 +230,10 @@ impl MappingLog {
         let now = now.max(self.issue);
         self.group += 1;
         if next == self.group {
-            return self.append(ftl, now, Lane::First, (self.group, now), moved, None);
+            return self.append(ftl, now, Lane::First, self.group, now, moved, None);
         }
         // Another collection is in progress, and its copies are in flight.
-        let done = self.append(ftl, now, Lane::First, (next - 1, now), moved, None)?;
+        let done = self.append(ftl, now, Lane::First, next - 1, now, moved, None)?;
         self.remember(ftl, done, moved);
         Ok(done)
     }
@@ -283,7 +286,8 @@ impl MappingLog {
         ftl: &mut Ftl,
         now: Nanos,
         lane: Lane,
-        (durable, written): (u64, Nanos),
+        durable: u64,
+        written: Nanos,
         entries: &[Version],
         writes: Option<&Writes>,
     ) -> Result<Nanos, FtlError> {
@@ -300,7 +304,7 @@ impl MappingLog {
                 };
             }
             let some = entries.chunks(room).nth(part).unwrap_or(&[]);
-            self.fill(durable, (part, parts), some);
+            self.fill(durable, part, parts, some);
             let log = match lane {
                 Lane::Of(log) => {
                     let lanes = log as usize * LANES..(log as usize + 1) * LANES;
@@ -331,7 +335,7 @@ impl MappingLog {
         Ok(done)
     }
 
-    fn fill(&mut self, durable: u64, (part, parts): (usize, usize), entries: &[Version]) {
+    fn fill(&mut self, durable: u64, part: usize, parts: usize, entries: &[Version]) {
         let page = &mut self.buffer;
         page.clear();
         page.resize(group_head::SIZE, 0);
@@ -403,8 +407,8 @@ impl MappingLog {
         let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
         let (mut stated, in_table) = (log.group, log.group);
         for page in &mounted.logs {
-            let limits = (ftl.logical_pages(), ftl.geometry().pages());
-            let durable = Group::add(&mut groups, limits, page)?;
+            let (logical_pages, pages) = (ftl.logical_pages(), ftl.geometry().pages());
+            let durable = Group::add(&mut groups, logical_pages, pages, page)?;
             stated = stated.max(durable);
         }
         let mut done = mounted.done;
@@ -493,7 +497,8 @@ impl Group {
     /// Returns the last group that it states as durable.
     fn add(
         groups: &mut BTreeMap<u64, Group>,
-        (logical_pages, pages): (u32, u32),
+        logical_pages: u32,
+        pages: u32,
         page: &LogPage,
     ) -> Result<u64, FtlError> {
         let foreign = |what: &str| {
@@ -559,5 +564,5 @@ pub(super) fn is_log_page(bytes: &[u8]) -> bool {
         seq: 0,
         data: bytes.to_vec(),
     };
-    Group::add(&mut BTreeMap::new(), (64, 512), &page).is_ok()
+    Group::add(&mut BTreeMap::new(), 64, 512, &page).is_ok()
 }

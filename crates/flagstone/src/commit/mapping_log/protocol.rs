@@ -56,7 +56,8 @@ pub(super) fn recover(
     ftl: &mut Ftl,
     mounted: &Mounted,
     options: &Options,
-    (logs, heads): (u32, Option<Heads>),
+    logs: u32,
+    heads: Option<Heads>,
 ) -> Result<Recovered, FtlError> {
     let trusting = options.as_published; // D4
     let mut rulings = Rulings::new(options.tells);
@@ -131,7 +132,7 @@ impl Protocol for Logged {
         let mut done = now;
         if !active.writes.entries().is_empty() {
             let log = active.log;
-            done = self.log.commit(ftl, now, (tx, log), &active.writes)?;
+            done = self.log.commit(ftl, now, tx, log, &active.writes)?;
         }
         self.end(tx);
         Ok(Some(done))
@@ -206,8 +207,9 @@ impl Owner for Logged {
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, of: Victim) -> Result<Nanos, FtlError> {
-        let times = (of.prepared, now);
-        let done = self.log.moved(ftl, times, of.block, &self.moved)?;
+        let done = self
+            .log
+            .moved(ftl, of.prepared, now, of.block, &self.moved)?;
         self.moved.clear();
         Ok(done)
     }

@@ -101,7 +101,8 @@ impl CfcEx {
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
-        (tx, victim): (TxId, Pbn),
+        tx: TxId,
+        victim: Pbn,
     ) -> Result<Nanos, FtlError> {
         let book = &mut self.owners.book;
         let row = self.owners.table.get_mut(&tx).expect("it is in the book");
@@ -130,7 +131,8 @@ impl CfcEx {
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
-        (tx, victim): (TxId, Pbn),
+        tx: TxId,
+        victim: Pbn,
         versions: &Versions,
     ) -> Result<Nanos, FtlError> {
         let book = &self.owners.book;
@@ -255,9 +257,9 @@ impl Verdicts for CfcEx {
         for tx in self.owners.book.txs_in(victim) {
             if self.owners.table[&tx].state == State::Committed {
                 if self.rules.flags_all {
-                    done = done.max(self.flag_predecessors(ftl, now, (tx, victim))?);
+                    done = done.max(self.flag_predecessors(ftl, now, tx, victim)?);
                 }
-                done = done.max(self.hand_on(ftl, now, (tx, victim), versions)?);
+                done = done.max(self.hand_on(ftl, now, tx, victim, versions)?);
             }
         }
         Ok(done)

@@ -34,7 +34,9 @@ impl Records {
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
-        (at, image, cause): (Lpn, &[u8], Cause),
+        at: Lpn,
+        image: &[u8],
+        cause: Cause,
         pending: impl Iterator<Item = (TxId, Box<[u16]>)>,
     ) -> Result<Nanos, FtlError> {
         let mut list = List::default();
@@ -54,7 +56,7 @@ impl Records {
         if start > now {
             ftl.sync(now, start)?;
         }
-        let to = self.program(ftl, start, (Stream::Host, cause), at, (image, &list, flags))?;
+        let to = self.program(ftl, start, Stream::Host, cause, at, image, &list, flags)?;
         for (index, Held { tx, .. }) in held.iter().enumerate() {
             let member = Member {
                 at: to.at,
@@ -67,7 +69,7 @@ impl Records {
         let live = &self.live;
         let version = Version { at: to.at, held };
         let undecided = |tx| live.contains_key(&tx);
-        self.versions.push(ftl, at, (version, to.done), undecided);
+        self.versions.push(ftl, at, version, to.done, undecided);
         ftl.sync(start, to.done)
     }
 
@@ -75,9 +77,12 @@ impl Records {
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
-        (stream, cause): (Stream, Cause),
+        stream: Stream,
+        cause: Cause,
         at: Lpn,
-        (image, list, flags): (&[u8], &List, Flags),
+        image: &[u8],
+        list: &List,
+        flags: Flags,
     ) -> Result<Written, FtlError> {
         let tail = Tail {
             version: ftl.last_seq() + 1,
@@ -103,7 +108,8 @@ impl Records {
         ftl: &mut Ftl,
         now: Nanos,
         at: Lpn,
-        to: (Stream, Cause),
+        stream: Stream,
+        cause: Cause,
     ) -> Result<Option<Nanos>, FtlError> {
         let live = &self.live;
         let undecided = |tx: TxId| live.contains_key(&tx);
@@ -129,7 +135,7 @@ impl Records {
             .map(|block| self.versions.safe_at(block))
             .fold(now, Nanos::max);
         ftl.sync(now, start)?;
-        let merged = merge(ftl, start, list, undecided, to.1)?;
+        let merged = merge(ftl, start, list, undecided, cause)?;
         let room = ftl.geometry().page_bytes as usize;
         if merged.image.len() + list_bytes(0, 0, merged.restored.len()) > room {
             return Ok(None);
@@ -139,7 +145,16 @@ impl Records {
             restored: merged.restored,
         };
         let flags = [0xff; super::ENTRIES_MAX];
-        let written = self.program(ftl, merged.done, to, at, (&merged.image, &list, flags))?;
+        let written = self.program(
+            ftl,
+            merged.done,
+            stream,
+            cause,
+            at,
+            &merged.image,
+            &list,
+            flags,
+        )?;
         self.versions.replace(ftl, at, written.at, written.done);
         self.merged += from - 1;
         Ok(Some(written.done))
@@ -162,7 +177,7 @@ impl Owner for Records {
         self.left = now;
         for (at, lpn) in pages {
             if ftl.blocks.is_live(at) && self.is_quiet(lpn) {
-                match self.rewrite(ftl, now, lpn, (Stream::Gc, Cause::Gc)) {
+                match self.rewrite(ftl, now, lpn, Stream::Gc, Cause::Gc) {
                     // An unreadable version: the collector will find it again.
                     Ok(done) => self.left = self.left.max(done.unwrap_or_default()),
                     Err(FtlError::Unreadable { .. }) => {}

@@ -354,8 +354,9 @@ impl RecordDevice {
         make_room(&mut self.ftl, &mut self.records, now)?;
         self.host.pages_written += 1;
         let pending = listed().map(|pending| (pending.tx, pending.slots.as_slice().into()));
-        let page = (at, image, cause);
-        Ok(self.records.write(&mut self.ftl, now, page, pending)?)
+        Ok(self
+            .records
+            .write(&mut self.ftl, now, at, image, cause, pending)?)
     }
 
     /// Reads a page: its newest version, with each aborted record replaced by its newest committed
@@ -452,7 +453,7 @@ impl RecordDevice {
             let undecided = |tx| live.contains_key(&tx);
             self.records
                 .versions
-                .commit(&mut self.ftl, at, (tx, done), undecided);
+                .commit(&mut self.ftl, at, tx, done, undecided);
         }
         Ok(done)
     }

@@ -80,7 +80,8 @@ impl Versions {
         &mut self,
         ftl: &mut Ftl,
         at: Lpn,
-        (version, done): (Version, Nanos),
+        version: Version,
+        done: Nanos,
         undecided: impl Fn(TxId) -> bool,
     ) {
         let older = ftl.set_slot(at, Slot::Page(version.at)).ppn();
@@ -126,7 +127,8 @@ impl Versions {
         &mut self,
         ftl: &mut Ftl,
         at: Lpn,
-        (tx, done): (TxId, Nanos),
+        tx: TxId,
+        done: Nanos,
         undecided: impl Fn(TxId) -> bool,
     ) {
         if let Some(list) = self.lists.get_mut(&at) {

@@ -174,14 +174,15 @@ pub(super) fn recover(
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
-    start(ftl, &mounted, (&INFO, options), None)
+    start(ftl, &mounted, &INFO, options, None)
 }
 
 /// Recovers SEAL or SEAL-R.
 fn start(
     ftl: &mut Ftl,
     mounted: &Mounted,
-    (info, options): (&Info, &Options),
+    info: &Info,
+    options: &Options,
     bounds: Option<Bounds>,
 ) -> Result<Recovered, FtlError> {
     let linger = settings::linger(info, ftl.geometry(), options)?;
@@ -276,7 +277,7 @@ impl Protocol for Seal {
         let mut taken = Taken::at(now);
         let active = self.live.open(tx);
         if active.held.is_some() {
-            taken.done = program(ftl, now, (tx, active), Last::NOT, &mut self.waiting)?.done;
+            taken.done = program(ftl, now, tx, active, Last::NOT, &mut self.waiting)?.done;
             active.held.hold(write);
             active.trims.forget(write.at);
             self.seal_due(ftl, now)?;
@@ -342,7 +343,7 @@ impl Protocol for Seal {
         let Some(active) = self.live.get_mut(tx) else {
             return Ok(Some(now));
         };
-        let (says, last) = program_last(ftl, now, (tx, active), self.mistake, &mut self.waiting)?;
+        let (says, last) = program_last(ftl, now, tx, active, self.mistake, &mut self.waiting)?;
         let active = self.live.take(tx).expect("it has written");
         active.writes.publish(ftl);
         active.trims.publish(ftl);
@@ -373,8 +374,7 @@ impl Protocol for Seal {
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
         if let Some(mut active) = self.live.take(tx) {
             if self.mistake.is(Mistake::AbortPrograms) {
-                let active = (tx, &mut *active);
-                program_last(ftl, now, active, self.mistake, &mut self.waiting)?;
+                program_last(ftl, now, tx, &mut active, self.mistake, &mut self.waiting)?;
             }
             active.writes.discard(ftl);
             active.trims.discard(ftl);

@@ -35,9 +35,12 @@ impl Newest {
     pub(super) fn offer(
         &mut self,
         ftl: &mut Ftl,
-        (lpn, slot, is_list): (Lpn, Slot, bool),
+        lpn: Lpn,
+        slot: Slot,
+        is_list: bool,
         rank: (u64, u64),
-        (now, salvages): (Nanos, bool),
+        now: Nanos,
+        salvages: bool,
         rank_of: impl Fn(Ppn) -> (u64, u64),
     ) -> Result<Nanos, FtlError> {
         // The mapping table on flash has all earlier versions.

@@ -149,13 +149,14 @@ impl Last {
 pub(super) fn program_last(
     ftl: &mut Ftl,
     now: Nanos,
-    (tx, active): (TxId, &mut Active),
+    tx: TxId,
+    active: &mut Active,
     mistake: Mistaken<Mistake>,
     waiting: &mut FxHashMap<Pbn, Waiting>,
 ) -> Result<(Last, Written), FtlError> {
     if active.trims.waiting() > 0 {
         if active.held.is_some() {
-            program(ftl, now, (tx, active), Last::NOT, waiting)?;
+            program(ftl, now, tx, active, Last::NOT, waiting)?;
         }
         if let Some(at) = active.trims.take_only() {
             let (content, cause) = (Content::Trim, Cause::Host);
@@ -164,11 +165,11 @@ pub(super) fn program_last(
     }
     let mut says = active.last(mistake);
     if says.sum.is_some() && !ftl.config().mistake.is(ftl::Mistake::WordUnstated) {
-        state_before_sum(ftl, now, (tx, active), waiting)?;
+        state_before_sum(ftl, now, tx, active, waiting)?;
         // If it was a list, more are left.
         says = active.last(mistake);
     }
-    let last = program(ftl, now, (tx, active), says, waiting)?;
+    let last = program(ftl, now, tx, active, says, waiting)?;
     if active.trims.waiting() > 0 {
         active.trims.are_listed();
     }
@@ -181,12 +182,13 @@ pub(super) fn program_last(
 fn state_before_sum(
     ftl: &mut Ftl,
     now: Nanos,
-    (tx, active): (TxId, &mut Active),
+    tx: TxId,
+    active: &mut Active,
     waiting: &mut FxHashMap<Pbn, Waiting>,
 ) -> Result<(), FtlError> {
     for _ in 0..active.said.missing(ftl, now) {
         let held = active.held.page();
-        program(ftl, now, (tx, active), Last::NOT, waiting)?;
+        program(ftl, now, tx, active, Last::NOT, waiting)?;
         active.held.hold_again(held);
     }
     Ok(())
@@ -198,15 +200,16 @@ fn state_before_sum(
 pub(super) fn program(
     ftl: &mut Ftl,
     now: Nanos,
-    (tx, active): (TxId, &mut Active),
+    tx: TxId,
+    active: &mut Active,
     says: Last,
     waiting: &mut FxHashMap<Pbn, Waiting>,
 ) -> Result<Written, FtlError> {
     if !active.held.is_some() {
-        return program_list(ftl, now, (tx, active), says, waiting);
+        return program_list(ftl, now, tx, active, says, waiting);
     }
     let (at, kind, cause, bytes) = active.held.get();
-    let to = append(ftl, now, tx, says, (kind, at), (bytes, cause))?;
+    let to = append(ftl, now, tx, says, kind, at, bytes, cause)?;
     active.held.clear();
     if let Some(old) = active.writes.put_over(at, Slot::of(kind, to.at), to) {
         active.overwritten += 1;
@@ -221,14 +224,15 @@ pub(super) fn program(
 pub(super) fn program_list(
     ftl: &mut Ftl,
     now: Nanos,
-    (tx, active): (TxId, &mut Active),
+    tx: TxId,
+    active: &mut Active,
     says: Last,
     waiting: &mut FxHashMap<Pbn, Waiting>,
 ) -> Result<Written, FtlError> {
     let named = active.trims.next();
     let highest = *named.last().expect("a transaction has a last page");
-    let page = (PageKind::Trims, highest);
-    let to = append(ftl, now, tx, says, page, (&trims_page(&named), Cause::Host))?;
+    let (kind, bytes) = (PageKind::Trims, trims_page(&named));
+    let to = append(ftl, now, tx, says, kind, highest, &bytes, Cause::Host)?;
     active.writes.done = active.writes.done.max(to.done);
     active.trims.is_on_flash(to.at, to.seq, named);
     is_programmed(ftl, to, active, says, waiting);
@@ -241,8 +245,10 @@ fn append(
     now: Nanos,
     tx: TxId,
     says: Last,
-    (kind, at): (PageKind, Lpn),
-    (bytes, cause): (&[u8], Cause),
+    kind: PageKind,
+    at: Lpn,
+    bytes: &[u8],
+    cause: Cause,
 ) -> Result<Written, FtlError> {
     let mut tail = [0; tail::SIZE];
     put(&mut tail, tail::XID, tx.0);
@@ -252,7 +258,7 @@ fn append(
         return ftl.append(now, stream, page, &tail, bytes, cause);
     };
     put(&mut tail, tail::COUNT, (says.count | HAS_SUM).into());
-    ftl.append_word(now, stream, page, (&tail, sum), bytes, cause)
+    ftl.append_word(now, stream, page, &tail, sum, bytes, cause)
 }
 
 /// Records the statement of a programmed page of a live transaction, and what its block waits for.

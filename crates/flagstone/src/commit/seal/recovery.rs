@@ -107,7 +107,7 @@ pub(super) fn read(
     let mut newest = Newest::new(logical_pages, unto, mistake);
     let mut done = mounted.done;
     // When lists of trims are read, and whether the restart continues if one is unreadable.
-    let goes_on = (mounted.done, options.salvages);
+    let (start, salvages) = (mounted.done, options.salvages);
     let mut beyond: Option<Lpn> = None;
     let mut versions = Vec::with_capacity(geometry.pages_per_block as usize);
     for block in blocks {
@@ -147,8 +147,8 @@ pub(super) fn read(
             };
             if let Some((_, place)) = decided {
                 let rank = (place, version.seq);
-                let of = (version.lpn, version.slot, version.is_list);
-                let read = newest.offer(ftl, of, rank, goes_on, |at| {
+                let (lpn, slot, is_list) = (version.lpn, version.slot, version.is_list);
+                let read = newest.offer(ftl, lpn, slot, is_list, rank, start, salvages, |at| {
                     found.columns.rank(at, |_| None)
                 })?;
                 done = done.max(read);
@@ -192,8 +192,8 @@ pub(super) fn read(
         if let Some(place) = places.of_tx(run.tx) {
             for version in columns.of_run(&run) {
                 let rank = (place, version.seq);
-                let of = (version.lpn, version.slot, version.is_list);
-                let read = newest.offer(ftl, of, rank, goes_on, |at| {
+                let (lpn, slot, is_list) = (version.lpn, version.slot, version.is_list);
+                let read = newest.offer(ftl, lpn, slot, is_list, rank, start, salvages, |at| {
                     columns.rank(at, |tx| places.of_tx(tx))
                 })?;
                 done = done.max(read);

@@ -57,5 +57,5 @@ pub(in crate::commit) fn recover(
         .settings
         .number(&INFO, CHECKPOINT.name, 0, u32::MAX)?;
     let bounds = Bounds::mount(ftl, &mounted, most)?;
-    super::start(ftl, &mounted, (&INFO, options), Some(bounds))
+    super::start(ftl, &mounted, &INFO, options, Some(bounds))
 }

@@ -73,7 +73,7 @@ impl Seal {
         }
         ready
             .into_iter()
-            .try_for_each(|closing| self.seal(ftl, now, closing))
+            .try_for_each(|(block, done)| self.seal(ftl, now, block, done))
     }
 
     /// Seals the blocks that have waited longest for live transactions, if too many wait.
@@ -93,7 +93,7 @@ impl Seal {
             .collect();
         live.truncate(live.len().saturating_sub(self.linger));
         live.into_iter()
-            .try_for_each(|closing| self.seal(ftl, now, closing))
+            .try_for_each(|(block, done)| self.seal(ftl, now, block, done))
     }
 
     /// Seals the longest waiting blocks until at most `most` wait.
@@ -107,7 +107,7 @@ impl Seal {
         let oldest: Vec<_> = ftl.writer.closing().take(too_many).collect();
         oldest
             .into_iter()
-            .try_for_each(|closing| self.seal(ftl, now, closing))
+            .try_for_each(|(block, done)| self.seal(ftl, now, block, done))
     }
 
     /// When the summary of a block may replace its pages, with regard to sums. A restart that finds
@@ -131,7 +131,8 @@ impl Seal {
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
-        (block, done): (Pbn, Nanos),
+        block: Pbn,
+        done: Nanos,
     ) -> Result<(), FtlError> {
         let now = if self.mistake.is(Mistake::SummaryFirst) {
             now

@@ -55,7 +55,7 @@ impl Seal {
                 // before statements begin: later a summary may be the only evidence.
                 BlockState::Full if ftl.flash().never_fails() => {
                     let read = ftl.wait_for_seal(now, block)?;
-                    self.seal(ftl, now.max(read), (block, read))?;
+                    self.seal(ftl, now.max(read), block, read)?;
                 }
                 _ => {
                     let can_be = ftl.blocks.is_candidate(block) && ftl.can_copy_block();

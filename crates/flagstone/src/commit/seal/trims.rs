@@ -185,8 +185,7 @@ impl Seal {
         let active = self.live.open(tx);
         let is_full = active.trims.is_full(self.trims, ftl.trim_bytes(), at);
         if is_full {
-            let tx = (tx, &mut *active);
-            taken.done = program_list(ftl, now, tx, Last::NOT, &mut self.waiting)?.done;
+            taken.done = program_list(ftl, now, tx, active, Last::NOT, &mut self.waiting)?.done;
             active.trims.are_listed();
         } else {
             // A trim that waits for its list uses no page of a block.

@@ -67,7 +67,8 @@ impl Ftl {
         now: Nanos,
         to: (Stream, Option<u32>),
         page: (PageKind, Lpn, Option<u64>),
-        (tail, word): (&[u8], u64),
+        tail: &[u8],
+        word: u64,
         data: &[u8],
         cause: Cause,
     ) -> Result<Written, FtlError> {

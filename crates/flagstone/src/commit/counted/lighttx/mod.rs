@@ -82,10 +82,5 @@ pub(in crate::commit) fn recover(
 ) -> Result<Recovered, FtlError> {
     let redo_all = options.as_published; // D1
     let any_order = options.as_published; // D2
-    super::recover(
-        ftl,
-        &mounted,
-        (&INFO, options),
-        (LightTx, (redo_all, any_order)),
-    )
+    super::recover(ftl, &mounted, &INFO, options, LightTx, redo_all, any_order)
 }

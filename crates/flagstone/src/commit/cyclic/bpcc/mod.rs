@@ -189,7 +189,8 @@ impl Rule for Bpcc {
         &mut self,
         tables: &mut Tables<Leftover>,
         ftl: &mut Ftl,
-        (page, old): (Lpn, Ppn),
+        page: Lpn,
+        old: Ppn,
         done: Nanos,
     ) {
         let number = tables.committed.of(page);

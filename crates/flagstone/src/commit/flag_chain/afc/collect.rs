@@ -76,7 +76,7 @@ impl Owner for Afc {
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, of: Victim) -> Result<Nanos, FtlError> {
         let Collector { pages, flagged } = &self.collector;
         self.tables
-            .before_erase(ftl, (now, *flagged), of.block, pages) // D5
+            .before_erase(ftl, now, *flagged, of.block, pages) // D5
     }
 
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {

@@ -140,8 +140,9 @@ impl Owner for Cfc {
         let mut work = self.collector.victim.take().expect("prepared");
         debug_assert_eq!(work.block, of.block);
         self.end_links(ftl, now, &mut work, |_| true)?;
-        let times = (now, work.flagged);
-        let until = self.tables.before_erase(ftl, times, of.block, &work.pages); // D4
+        let until = self
+            .tables
+            .before_erase(ftl, now, work.flagged, of.block, &work.pages); // D4
         self.collector.victim = Some(work);
         until
     }
@@ -259,8 +260,7 @@ impl Cfc {
             out.ended = true;
             let (xid, link) = (out.xid, out.link);
             // D1
-            let (target, read) =
-                follow(ftl, now, (xid, link), self.tables.as_published, Cause::Gc)?;
+            let (target, read) = follow(ftl, now, xid, link, self.tables.as_published, Cause::Gc)?;
             work.flagged = work.flagged.max(read);
             let Some(target) = target else { continue };
             if self.in_progress(xid).is_some() {

@@ -314,8 +314,8 @@ impl Flash {
         self.erases += 1;
         let generation = (self.opening, self.erases);
         self.write(Place::Mark(block), generation, self.seq, says);
-        let at = (Pbn(block as u32), 0);
-        self.horizon.forgets(at, self.seq, Nanos::ZERO);
+        let block = Pbn(block as u32);
+        self.horizon.forgets(block, 0, self.seq, Nanos::ZERO);
     }
 
     fn program(&mut self, stream: Stream, is_raw: bool) -> bool {
