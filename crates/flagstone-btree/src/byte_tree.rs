@@ -323,8 +323,8 @@ impl<N: Nodes> ByteTree<N> {
         match found {
             None => Ok((false, now)),
             Some(None) => Ok((true, now)),
-            Some(Some(large)) => {
-                let now = self.read_large(now, leaf, large, into)?;
+            Some(Some((bytes, named))) => {
+                let now = self.read_large(now, leaf, bytes, named, into)?;
                 Ok((true, now))
             }
         }
@@ -335,7 +335,8 @@ impl<N: Nodes> ByteTree<N> {
         &mut self,
         now: Nanos,
         leaf: Lpn,
-        (bytes, named): (usize, Vec<Lpn>),
+        bytes: usize,
+        named: Vec<Lpn>,
     ) -> Result<(Vec<Lpn>, Nanos), N::Error> {
         let (count, lists) = self.sizes.pages_named(leaf, bytes, &named)?;
         if lists == 0 {
@@ -353,10 +354,11 @@ impl<N: Nodes> ByteTree<N> {
         &mut self,
         now: Nanos,
         leaf: Lpn,
-        (bytes, named): (usize, Vec<Lpn>),
+        bytes: usize,
+        named: Vec<Lpn>,
     ) -> Result<(Vec<Lpn>, Nanos), N::Error> {
         let lists = self.sizes.pages_of(bytes).1;
-        let (mut pages, now) = self.value_pages(now, leaf, (bytes, named.clone()))?;
+        let (mut pages, now) = self.value_pages(now, leaf, bytes, named.clone())?;
         if lists > 0 {
             pages.extend(named);
         }
@@ -368,10 +370,11 @@ impl<N: Nodes> ByteTree<N> {
         &mut self,
         now: Nanos,
         leaf: Lpn,
-        (bytes, named): (usize, Vec<Lpn>),
+        bytes: usize,
+        named: Vec<Lpn>,
         into: &mut Vec<u8>,
     ) -> Result<Nanos, N::Error> {
-        let (pages, now) = self.value_pages(now, leaf, (bytes, named))?;
+        let (pages, now) = self.value_pages(now, leaf, bytes, named)?;
         let from = into.len();
         into.resize(from + pages.len() * self.sizes.page, 0);
         let now = self.nodes.read_past(now, &pages, &mut into[from..])?;
@@ -440,8 +443,8 @@ impl<N: Nodes> ByteTree<N> {
         }
         // All pages of the old value.
         let mut had = Vec::new();
-        if let Some(large) = found.large {
-            match self.all_pages(now, leaf, large) {
+        if let Some((bytes, named)) = found.large {
+            match self.all_pages(now, leaf, bytes, named) {
                 Ok(found) => (had, now) = found,
                 // The key still gets its value, but the pages of the old one stay taken.
                 Err(error) => self.nodes.pass_over(error)?,

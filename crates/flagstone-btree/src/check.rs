@@ -81,8 +81,8 @@ impl<N: Nodes> ByteTree<N> {
                     }
                     Kind::Leaf => {
                         for entry in &node.entries {
-                            if let Some(large) = entry.value().pages() {
-                                let (pages, _) = self.all_pages(Nanos::ZERO, at, large)?;
+                            if let Some((bytes, named)) = entry.value().pages() {
+                                let (pages, _) = self.all_pages(Nanos::ZERO, at, bytes, named)?;
                                 pages.into_iter().try_for_each(&mut uses)?;
                             }
                         }

@@ -98,9 +98,9 @@ impl<N: Nodes> ByteTree<N> {
                     .entries
                     .iter()
                     .filter_map(|entry| entry.value().pages());
-                values.try_fold(true, |all, value| {
+                values.try_fold(true, |all, (bytes, named)| {
                     if all {
-                        self.fell_value(value, axe)
+                        self.fell_value(bytes, named, axe)
                     } else {
                         Ok(false)
                     }
@@ -113,7 +113,8 @@ impl<N: Nodes> ByteTree<N> {
     /// Collects the pages of a large value, and then those that list them.
     fn fell_value(
         &mut self,
-        (bytes, named): (usize, Vec<Lpn>),
+        bytes: usize,
+        named: Vec<Lpn>,
         axe: &mut Axe<'_>,
     ) -> Result<bool, N::Error> {
         let (mut count, lists) = self.sizes.pages_of(bytes);

@@ -58,10 +58,10 @@ impl<N: Nodes> ByteTree<N> {
                 };
                 if is_leaf {
                     for entry in &node.entries {
-                        let Some(large) = entry.value().pages() else {
+                        let Some((bytes, named)) = entry.value().pages() else {
                             continue;
                         };
-                        let unread = self.unread(part.at, large)?;
+                        let unread = self.unread(part.at, bytes, named)?;
                         if !unread.is_empty() {
                             pages.extend(unread);
                             lost.push(Lost {
@@ -91,11 +91,7 @@ impl<N: Nodes> ByteTree<N> {
     }
 
     /// The unreadable pages of a large value: list pages, or the others.
-    fn unread(
-        &mut self,
-        leaf: Lpn,
-        (bytes, named): (usize, Vec<Lpn>),
-    ) -> Result<Vec<Lpn>, N::Error> {
+    fn unread(&mut self, leaf: Lpn, bytes: usize, named: Vec<Lpn>) -> Result<Vec<Lpn>, N::Error> {
         let mut unread = Vec::new();
         let is_list = self.sizes.pages_of(bytes).1 > 0;
         if is_list {
@@ -104,7 +100,7 @@ impl<N: Nodes> ByteTree<N> {
             }
         }
         if unread.is_empty() {
-            match self.value_pages(ZERO, leaf, (bytes, named)) {
+            match self.value_pages(ZERO, leaf, bytes, named) {
                 Ok((pages, _)) => {
                     for at in pages {
                         self.try_page(at, &mut unread)?;

@@ -133,7 +133,7 @@ impl<N: Nodes> ByteTree<N> {
             };
             let lists = self.sizes.pages_named(leaf, bytes, &named)?.1;
             if lists > 0 {
-                self.lower_listed(leaf, (bytes, &named), part)?;
+                self.lower_listed(leaf, bytes, &named, part)?;
             }
             let mut to = Vec::with_capacity(named.len());
             for &at in &named {
@@ -153,10 +153,11 @@ impl<N: Nodes> ByteTree<N> {
     fn lower_listed(
         &mut self,
         leaf: Lpn,
-        (bytes, lists): (usize, &[Lpn]),
+        bytes: usize,
+        lists: &[Lpn],
         part: &mut Part<'_>,
     ) -> Result<(), N::Error> {
-        let (pages, _) = self.value_pages(ZERO, leaf, (bytes, lists.to_vec()))?;
+        let (pages, _) = self.value_pages(ZERO, leaf, bytes, lists.to_vec())?;
         let mut image = vec![0; lists.len() * self.sizes.page];
         let mut is_changed = false;
         for (&at, number) in pages.iter().zip(image.chunks_exact_mut(4)) {

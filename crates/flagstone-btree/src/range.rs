@@ -55,7 +55,7 @@ impl<N: Nodes> ByteTree<N> {
                 now = self.nodes.read_together(now, some, &mut images)?;
                 for (&leaf, page) in some.iter().zip(images.chunks(self.sizes.page)) {
                     let more;
-                    (more, now) = self.show(now, leaf, page, (&from, to), each)?;
+                    (more, now) = self.show(now, leaf, page, &from, to, each)?;
                     if !more {
                         return Ok(now);
                     }
@@ -102,7 +102,8 @@ impl<N: Nodes> ByteTree<N> {
         mut now: Nanos,
         leaf: Lpn,
         page: &[u8],
-        (from, to): (&[u8], Option<&[u8]>),
+        from: &[u8],
+        to: Option<&[u8]>,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(bool, Nanos), N::Error> {
         let Some(node) = Node::of(page, Kind::Leaf) else {
@@ -119,9 +120,9 @@ impl<N: Nodes> ByteTree<N> {
             let value = node.value(slot);
             let more = match value.pages() {
                 None => each(&key, value.bytes),
-                Some(pages) => {
+                Some((bytes, named)) => {
                     large.clear();
-                    now = self.read_large(now, leaf, pages, &mut large)?;
+                    now = self.read_large(now, leaf, bytes, named, &mut large)?;
                     each(&key, &large)
                 }
             };
