@@ -67,7 +67,8 @@ pub(super) type Seat = (Lpn, Option<(usize, Value)>);
 /// A page is not a bucket, the list is a cycle, or the store cannot continue.
 #[inline]
 pub(super) fn walk(
-    (cache, shape): (&mut Cache, Shape),
+    cache: &mut Cache,
+    shape: Shape,
     mut now: Nanos,
     mut at: Lpn,
     overflow: u64,

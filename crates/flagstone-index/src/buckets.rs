@@ -171,18 +171,13 @@ impl Buckets {
     pub(super) fn seek(&mut self, now: Nanos, bucket: u32, key: Key) -> Result<(Lookup, Nanos)> {
         let (shape, first, overflow) = (self.shape, self.page(bucket), self.overflow);
         let mut room = None;
-        let ((last, record), now) = walk(
-            (&mut self.cache, shape),
-            now,
-            first,
-            overflow,
-            |at, page| {
+        let ((last, record), now) =
+            walk(&mut self.cache, shape, now, first, overflow, |at, page| {
                 if room.is_none() && !shape.is_full(page) {
                     room = Some(at);
                 }
                 shape.search(page, key)
-            },
-        )?;
+            })?;
         let record = record.map(|(slot, value)| (last, slot, value));
         Ok((Lookup { record, room, last }, now))
     }

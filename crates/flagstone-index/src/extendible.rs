@@ -110,10 +110,14 @@ impl Extendible {
     /// The place of a key, or the place where it would be inserted.
     fn seek(&mut self, now: Nanos, key: Key) -> Result<(Seat, Nanos)> {
         let (shape, first, used) = (self.shape, self.bucket(key), self.space.used());
-        let list = (&mut self.cache, shape);
-        walk(list, now, first, used.into(), |_, page| {
-            shape.search(page, key)
-        })
+        walk(
+            &mut self.cache,
+            shape,
+            now,
+            first,
+            used.into(),
+            |_, page| shape.search(page, key),
+        )
     }
 
     /// Splits the full bucket of a key by one more bit.

@@ -95,7 +95,8 @@ impl<A: Above> Tree<A> {
         mut now: Nanos,
         pages: &[Lpn],
         (left, right): Links,
-        (low, high): (Key, Key),
+        low: Key,
+        high: Key,
         entries: &[(Key, Value)],
     ) -> Result<(Vec<Span>, Nanos)> {
         let shape = self.shape;
@@ -136,7 +137,7 @@ impl<A: Above> Tree<A> {
         }
         self.counts.splits += count as u64 - 1;
         let links = (left, right);
-        let (new, done) = self.write_leaves(done, &pages, links, (low, high), entries)?;
+        let (new, done) = self.write_leaves(done, &pages, links, low, high, entries)?;
         now = done;
         if let Some(right) = right {
             let (page, done) = self.change(now, right)?;
@@ -208,7 +209,7 @@ impl<A: Above> Tree<A> {
         all: &[(Key, Value)],
     ) -> Result<(Option<Lpn>, Nanos)> {
         let pair = [node.children[first], node.children[first + 1]];
-        let range = node.bounds(first, first + 1, self.path[depth].span);
+        let (low, high) = node.bounds(first, first + 1, self.path[depth].span);
         let ((left, _), now) = self.leaf_links(now, pair[0])?;
         let ((_, right), now) = self.leaf_links(now, pair[1])?;
         let count = if all.len() >= 2 * self.shape.leaf_order {
@@ -219,7 +220,7 @@ impl<A: Above> Tree<A> {
             1
         };
         let links = (left, right);
-        let (new, mut now) = self.write_leaves(now, &pair[..count], links, range, all)?;
+        let (new, mut now) = self.write_leaves(now, &pair[..count], links, low, high, all)?;
         if let Some(right) = right.filter(|_| count == 1) {
             let (page, done) = self.change(now, right)?;
             Shape::set_left(page, Some(pair[0]));
@@ -247,7 +248,8 @@ impl<A: Above> Tree<A> {
         &mut self,
         mut now: Nanos,
         pages: &[Lpn],
-        (low, high): (Key, Key),
+        low: Key,
+        high: Key,
         node: &Inner,
     ) -> Result<(Vec<Span>, Nanos)> {
         let mut spans: Vec<Span> = Vec::with_capacity(pages.len());
@@ -306,7 +308,7 @@ impl<A: Above> Tree<A> {
             pages.push(self.space.take()?);
         }
         self.counts.splits += count as u64 - 1;
-        let (new, now) = self.write_inners(now, &pages, (low, high), &node)?;
+        let (new, now) = self.write_inners(now, &pages, low, high, &node)?;
         self.above.reshaped(&[at], &new);
         let (slot, old) = (self.path[depth - 1].slot, 1);
         self.replace(now, depth - 1, Replaced { slot, old, new })
@@ -355,8 +357,8 @@ impl<A: Above> Tree<A> {
             now = self.drop_page(now, pair[1])?;
             1
         };
-        let range = node.bounds(first, first + 1, parent);
-        let (new, now) = self.write_inners(now, &pair[..count], range, &all)?;
+        let (low, high) = node.bounds(first, first + 1, parent);
+        let (new, now) = self.write_inners(now, &pair[..count], low, high, &all)?;
         self.above.reshaped(&pair, &new);
         let (slot, old) = (first, 2);
         self.replace(now, depth - 1, Replaced { slot, old, new })

@@ -62,7 +62,7 @@ impl<A: Above> Tree<A> {
             before = Some(key);
         }
         below.extend((0..=len).map(|slot| {
-            let (low, high) = Shape::bounds(&page, len, slot, (low, high));
+            let (low, high) = Shape::bounds(&page, len, slot, low, high);
             let at = Shape::child(&page, slot);
             Span { at, low, high }
         }));

@@ -135,7 +135,7 @@ impl Index for BPlusTree {
         if from > to {
             return Ok(now);
         }
-        self.tree.range(now, (from, to), self.read_ahead, into)
+        self.tree.range(now, from, to, self.read_ahead, into)
     }
 
     fn settle(&mut self, now: Nanos) -> Result<Nanos> {

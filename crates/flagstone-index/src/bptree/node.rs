@@ -275,7 +275,8 @@ impl Shape {
         page: &[u8],
         len: usize,
         slot: usize,
-        (low, high): (Key, Key),
+        low: Key,
+        high: Key,
     ) -> (Key, Key) {
         (
             match slot {

@@ -17,7 +17,8 @@ impl Shape {
     fn collect(
         self,
         page: &[u8],
-        (from, to): (Key, Key),
+        from: Key,
+        to: Key,
         into: &mut Vec<(Key, Value)>,
     ) -> Option<Seen> {
         let len = self.leaf_len(page)?;
@@ -38,7 +39,8 @@ impl<A: Above> Tree<A> {
         &mut self,
         mut now: Nanos,
         leaf: Lpn,
-        range: (Key, Key),
+        from: Key,
+        to: Key,
         into: &mut Vec<(Key, Value)>,
     ) -> Result<Nanos> {
         let (mut next, mut left) = (Some(leaf), self.space.used());
@@ -47,8 +49,9 @@ impl<A: Above> Tree<A> {
                 return damaged(at, "the links of the leaves lead round in a circle");
             };
             left = fewer;
-            let (seen, done) =
-                self.look(now, at, |_, page, shape| shape.collect(page, range, into))?;
+            let (seen, done) = self.look(now, at, |_, page, shape| {
+                shape.collect(page, from, to, into)
+            })?;
             now = done;
             self.bisected(seen.len);
             next = seen.next;
@@ -63,7 +66,8 @@ impl Tree<()> {
     pub(super) fn range(
         &mut self,
         mut now: Nanos,
-        (mut from, to): (Key, Key),
+        mut from: Key,
+        to: Key,
         read_ahead: usize,
         into: &mut Vec<(Key, Value)>,
     ) -> Result<Nanos> {
@@ -73,10 +77,10 @@ impl Tree<()> {
             let (leaf, done) = self.descend(now, from)?;
             let parent = self.path.iter().nth_back(1).copied();
             let Some(parent) = parent.filter(|_| at_once > 1) else {
-                return self.range_from(done, leaf, (from, to), into);
+                return self.range_from(done, leaf, from, to, into);
             };
             if self.path.last().is_some_and(|step| step.span.high >= to) {
-                return self.collect_all(done, &[leaf], (from, to), into);
+                return self.collect_all(done, &[leaf], from, to, into);
             }
             let (leaves, done) = self.look(done, parent.span.at, |_, page, shape| {
                 let len = shape.inner_len(page)?;
@@ -86,7 +90,7 @@ impl Tree<()> {
             })?;
             now = done;
             for some in leaves.chunks(at_once) {
-                now = self.collect_all(now, some, (from, to), into)?;
+                now = self.collect_all(now, some, from, to, into)?;
             }
             let high = parent.span.high;
             if high >= to {
@@ -104,13 +108,14 @@ impl Tree<()> {
         &mut self,
         now: Nanos,
         leaves: &[Lpn],
-        range: (Key, Key),
+        from: Key,
+        to: Key,
         into: &mut Vec<(Key, Value)>,
     ) -> Result<Nanos> {
         let (shape, mut compared) = (self.shape, 0);
         let mut strange = None;
         let now = self.cache.read_together(now, leaves, |at, page| {
-            match shape.collect(page, range, into) {
+            match shape.collect(page, from, to, into) {
                 Some(seen) => compared += bisection(seen.len),
                 None => strange = Some(at),
             }

@@ -236,11 +236,11 @@ impl<A: Above> Tree<A> {
             high: Key::MAX,
         };
         for _ in 1..self.height {
-            let range = (span.low, span.high);
+            let (low, high) = (span.low, span.high);
             let ((len, slot, child), done) = self.look(now, span.at, |_, page, shape| {
                 let len = shape.inner_len(page)?;
                 let slot = Shape::route(page, len, key);
-                let (low, high) = Shape::bounds(page, len, slot, range);
+                let (low, high) = Shape::bounds(page, len, slot, low, high);
                 let at = Shape::child(page, slot);
                 Some((len, slot, Span { at, low, high }))
             })?;
@@ -268,7 +268,7 @@ impl<A: Above> Tree<A> {
                 let len = shape.inner_len(page)?;
                 passed(above, span.at, page, shape);
                 let slot = Shape::route(page, len, key);
-                let (low, high) = Shape::bounds(page, len, slot, (span.low, span.high));
+                let (low, high) = Shape::bounds(page, len, slot, span.low, span.high);
                 let at = Shape::child(page, slot);
                 Some((len, Span { at, low, high }))
             })?;

@@ -478,7 +478,7 @@ impl Index for BwDelta {
         if from > to {
             return Ok(now);
         }
-        self.collect(self.root, self.height, (from, to), into, now)
+        self.collect(self.root, self.height, from, to, into, now)
     }
 
     fn settle(&mut self, mut now: Nanos) -> Result<Nanos> {

@@ -200,7 +200,8 @@ impl BwDelta {
         &mut self,
         number: u32,
         level: u8,
-        (from, to): (Key, Key),
+        from: Key,
+        to: Key,
         into: &mut Vec<(Key, Value)>,
         now: Nanos,
     ) -> Result<Nanos> {
@@ -219,7 +220,7 @@ impl BwDelta {
         let below: Vec<u32> = below.map(|&(_, child)| child as u32).collect();
         let mut now = now;
         for child in below {
-            now = self.collect(child, level - 1, (from, to), into, now)?;
+            now = self.collect(child, level - 1, from, to, into, now)?;
         }
         Ok(now)
     }

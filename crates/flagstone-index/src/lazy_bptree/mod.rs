@@ -303,10 +303,10 @@ impl Index for LazyTree {
         let waiting = self.tree.above.between(from, to);
         let (leaf, _, now) = self.leaf_of(now, from)?;
         if waiting.is_empty() {
-            return self.tree.range_from(now, leaf.at, (from, to), into);
+            return self.tree.range_from(now, leaf.at, from, to, into);
         }
         let mut found = Vec::new();
-        let now = self.tree.range_from(now, leaf.at, (from, to), &mut found)?;
+        let now = self.tree.range_from(now, leaf.at, from, to, &mut found)?;
         let mut found = found.into_iter().peekable();
         for (key, waiting) in waiting {
             while let Some(entry) = found.next_if(|&(other, _)| other < key) {

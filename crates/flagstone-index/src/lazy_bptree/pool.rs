@@ -297,7 +297,7 @@ impl Pool {
         let mut rest = &moving[..];
         while let Some(&(key, _)) = rest.first() {
             let slot = Shape::route(page, len, key);
-            let (low, high) = Shape::bounds(page, len, slot, (span.low, span.high));
+            let (low, high) = Shape::bounds(page, len, slot, span.low, span.high);
             let at = Shape::child(page, slot);
             let part = rest.iter().take_while(|&&(key, _)| key <= high).count();
             let (part, others) = rest.split_at(part);

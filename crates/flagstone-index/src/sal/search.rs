@@ -109,9 +109,8 @@ impl Sal {
         };
         let first = half.unwrap_or_else(|| self.bucket_page(bucket));
         let (shape, used) = (self.shape, self.space.used());
-        let list = (&mut self.cache, shape);
         let found = |_, page: &[u8]| find(shape, page, hash);
-        let ((_, record), now) = walk(list, now, first, used.into(), found)?;
+        let ((_, record), now) = walk(&mut self.cache, shape, now, first, used.into(), found)?;
         Ok((record.map(|(_, value)| value), now))
     }
 }
