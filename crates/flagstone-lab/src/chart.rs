@@ -134,7 +134,7 @@ pub fn draw(plots: Vec<Plot>, frame: &Frame<'_>) -> Option<String> {
 }
 
 /// A line chart; `x` and `y` name the axes.
-pub fn lines(title: &str, (x, y): (&str, &str), all: &[Vec<(f64, f64)>]) -> Option<String> {
+pub fn lines(title: &str, x: &str, y: &str, all: &[Vec<(f64, f64)>]) -> Option<String> {
     let most = all.iter().flatten().map(|point| point.1);
     let most = most.fold(0.0, f64::max);
     if most <= 0.0 {
@@ -163,13 +163,13 @@ mod tests {
     #[test]
     fn a_chart_has_a_line_for_each_series_and_its_title() {
         let series = [vec![(0.0, 1.0), (1.0, 2.0)], vec![(0.0, 2.0), (1.0, 1.0)]];
-        let svg = lines("a < b", ("x", "y"), &series).expect("there is something to draw");
+        let svg = lines("a < b", "x", "y", &series).expect("there is something to draw");
         assert!(
             svg.starts_with("<svg viewBox") && svg.contains("a &lt; b"),
             "{svg}"
         );
         assert!(svg.contains(colour(0)) && svg.contains(colour(1)), "{svg}");
         assert!(!svg.contains("xmlns") && !svg.contains(INK), "{svg}");
-        assert_eq!(lines("none", ("x", "y"), &[vec![]]), None);
+        assert_eq!(lines("none", "x", "y", &[vec![]]), None);
     }
 }

@@ -52,7 +52,8 @@ impl DeviceFile {
         &self,
         base: Option<&DeviceSpec>,
         geometry: &Geometry,
-        (ecc_bits, endurance): (u32, u32),
+        ecc_bits: u32,
+        endurance: u32,
     ) -> Result<Option<Growth>, Wrong> {
         let inherited = base.and_then(|spec| spec.growth.clone());
         let growth = match (&self.aging, inherited) {

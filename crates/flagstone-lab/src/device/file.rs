@@ -130,7 +130,7 @@ impl DeviceFile {
             };
             return wrong(key, error.to_string());
         }
-        let growth = self.growth(base, &geometry, (ecc_bits, endurance))?;
+        let growth = self.growth(base, &geometry, ecc_bits, endurance)?;
         let bad = table.factory_bad.clone().unwrap_or_default();
         if let Some(&block) = bad.iter().find(|&&block| block >= geometry.blocks()) {
             let blocks = geometry.blocks();

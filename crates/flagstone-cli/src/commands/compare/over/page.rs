@@ -39,7 +39,7 @@ fn chart(grid: &Grid<'_>) -> String {
         Figure::Tail => "p99 response time, ms",
     };
     let x = grid.axes[0].setting.name();
-    let Some(svg) = lines(&grid.title(), (x, y), &series) else {
+    let Some(svg) = lines(&grid.title(), x, y, &series) else {
         return String::new();
     };
     let key = |(at, name): (usize, &String)| {
