@@ -141,11 +141,13 @@ pub(super) struct Rules {
 }
 
 impl Pool {
+    /// An entry in the index of pages, with its control byte.
+    const ENTRY: usize = size_of::<(Lpn, BlockId)>() + 1;
     /// About the most that is kept for a request: its slot, its place in the index of keys, a group
     /// block for it alone, and an index block for that.
     pub(super) const BYTES_A_REQUEST: usize = {
         let seat = size_of::<Seat>() + size_of::<Child>();
-        let block = size_of::<Block>() + seat + size_of::<(Lpn, BlockId)>() + 1;
+        let block = size_of::<Block>() + seat + Pool::ENTRY;
         Requests::BYTES_A_REQUEST + 2 * block
     };
 
@@ -184,7 +186,7 @@ impl Pool {
     pub(super) fn memory(&self) -> (u64, u64) {
         let blocks = self.blocks.capacity() * size_of::<Block>();
         let seats = self.seats.capacity() * size_of::<Seat>();
-        let pages = self.by_page.capacity() * (size_of::<(Lpn, BlockId)>() + 1);
+        let pages = self.by_page.capacity() * Pool::ENTRY;
         let below = self
             .blocks
             .iter()

@@ -1,6 +1,6 @@
-//! Whether a device keeps up with arrivals. In an open loop transactions arrive regardless of
-//! others. A device that is too slow has a growing backlog: transactions that have arrived and not
-//! ended.
+//! Whether a device keeps up with arrivals, and what is under way at once. In an open loop
+//! transactions arrive regardless of others. A device that is too slow has a growing backlog:
+//! transactions that have arrived and not ended.
 
 /// Arrivals of an open loop, and their backlog.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,8 +20,7 @@ pub struct Load {
 impl Load {
     /// Computes the load from the sorted instants of all arrivals and the unsorted instants of all
     /// ends. Counts arrivals from `since` on; earlier ones are part of their backlog.
-    pub fn of(arrivals: &[u64], ends: &[u64], since: u64) -> Load {
-        let mut ends = ends.to_vec();
+    pub fn of(arrivals: &[u64], mut ends: Vec<u64>, since: u64) -> Load {
         ends.sort_unstable();
         let first = arrivals.partition_point(|&at| at < since);
         let counted = &arrivals[first..];
@@ -110,7 +109,7 @@ mod tests {
             free
         };
         let ends: Vec<u64> = arrivals.iter().map(end).collect();
-        Load::of(&arrivals, &ends, 0)
+        Load::of(&arrivals, ends, 0)
     }
 
     #[test]
@@ -132,12 +131,12 @@ mod tests {
         // Every transaction waits long, but no longer than the one before.
         let arrivals: Vec<u64> = (0..10_000).map(|n| n * 1_000).collect();
         let ends: Vec<u64> = arrivals.iter().map(|at| at + 2_000_000).collect();
-        let load = Load::of(&arrivals, &ends, 0);
+        let load = Load::of(&arrivals, ends.clone(), 0);
         assert!(!load.saturated && load.backlog_after > 1_900.0, "{load:?}");
         // Same in a window that begins with that backlog; saturated in a window that sees it grow.
-        let windowed = Load::of(&arrivals, &ends, 3_000_000);
+        let windowed = Load::of(&arrivals, ends.clone(), 3_000_000);
         assert!(!windowed.saturated, "{windowed:?}");
-        let growing = Load::of(&arrivals[..2_000], &ends[..2_000], 0);
+        let growing = Load::of(&arrivals[..2_000], ends[..2_000].to_vec(), 0);
         assert!(growing.saturated, "{growing:?}");
     }
 
@@ -147,7 +146,7 @@ mod tests {
             assert!(!queue(all, 1_000, 5_000).saturated, "{all}");
         }
         assert_eq!(queue(1, 1_000, 5_000).arrivals_tps, None);
-        let burst = Load::of(&[7; 500], &[9; 500], 0);
+        let burst = Load::of(&[7; 500], vec![9; 500], 0);
         assert_eq!(burst.arrivals_tps, None);
     }
 }

@@ -83,10 +83,9 @@ pub struct Driver<B, S> {
     oracle: Option<Oracle>,
     buffer: Vec<u8>,
     counted: Counted,
-    /// Open loop: instants of all arrivals, sorted, and of all ends.
+    /// Open loop: instants of all arrivals, sorted.
     arrivals: Vec<u64>,
-    ends: Vec<u64>,
-    /// Open loop: what each transaction wrote.
+    /// Open loop: when each transaction began and ended, and what it wrote.
     written: Vec<Written>,
     issued: u64,
     completed: u64,
@@ -125,7 +124,6 @@ impl<B: Backend, S: Source> Driver<B, S> {
             buffer: Vec::new(),
             counted: Counted::default(),
             arrivals: Vec::new(),
-            ends: Vec::new(),
             written: Vec::new(),
             issued: 0,
             completed: 0,
@@ -159,7 +157,8 @@ impl<B: Backend, S: Source> Driver<B, S> {
     /// Open loop: whether arrivals from `since` on were served in time.
     pub fn load(&self, since: Nanos) -> Option<Load> {
         let is_open = self.plan.speedup.is_some();
-        is_open.then(|| Load::of(&self.arrivals, &self.ends, since.0))
+        let ends = self.written.iter().map(|one| one.to);
+        is_open.then(|| Load::of(&self.arrivals, ends.collect(), since.0))
     }
 
     /// Open loop: the largest number of pages that transactions under way had at one instant, of
@@ -597,7 +596,6 @@ impl<B: Backend, S: Source> Driver<B, S> {
         self.completed += 1;
         self.end = self.end.max(now);
         if self.plan.speedup.is_some() {
-            self.ends.push(now.0);
             let mut pages = Vec::new();
             own.transaction.distinct_pages(Access::writes, &mut pages);
             self.written.push(Written {

@@ -104,8 +104,10 @@ pub(in super::super) struct Requests {
 }
 
 impl Requests {
-    /// A slot, and an entry in the index of keys with its control byte.
-    pub(super) const BYTES_A_REQUEST: usize = size_of::<Slot>() + size_of::<(Key, u32)>() + 1;
+    /// An entry in the index of keys, with its control byte.
+    const ENTRY: usize = size_of::<(Key, u32)>() + 1;
+    /// A slot, and its entry.
+    pub(super) const BYTES_A_REQUEST: usize = size_of::<Slot>() + Requests::ENTRY;
 
     pub(super) fn new() -> Requests {
         Requests {
@@ -231,8 +233,7 @@ impl Requests {
 
     /// Bytes, including spare capacity.
     pub(super) fn memory(&self) -> usize {
-        let entry = size_of::<(Key, u32)>() + 1;
-        self.slots.capacity() * size_of::<Slot>() + self.at.capacity() * entry
+        self.slots.capacity() * size_of::<Slot>() + self.at.capacity() * Requests::ENTRY
     }
 
     /// For tests: removes a request without a trace.
