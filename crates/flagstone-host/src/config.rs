@@ -5,7 +5,6 @@ use crate::buffer::PolicyKind;
 use flagstone::commit::{Kind, RecordKind, RecordMistake, RecordOptions};
 use flagstone::mistakes::{Mistaken, mistakes};
 use flagstone::settings::{BadSetting, Setting, Settings, configurable};
-use flagstone::units::Lpn;
 use std::fmt;
 use std::str::FromStr;
 
@@ -135,13 +134,8 @@ pub struct HostConfig {
     pub write_through: bool,
     /// Number of log pages, at the end of the device.
     pub log_pages: u32,
-    /// For force with `steal` on a protocol that takes each page once per transaction: pages that
-    /// initially stay in the pool until commit. A page that is changed again after it was written
-    /// out is added.
-    pub kept: Vec<Lpn>,
-    /// Whether pages of live transactions may be written out. The default is yes if the protocol
-    /// takes a page more than once per transaction.
-    pub steal: Option<bool>,
+    /// Whether pages of live transactions may be written out.
+    pub steal: bool,
     /// A deliberate mistake, for controls only.
     pub mistake: Mistaken<Mistake>,
 }
@@ -223,8 +217,7 @@ impl Default for HostConfig {
             granularity: None,
             write_through: false,
             log_pages: 1024,
-            kept: Vec::new(),
-            steal: None,
+            steal: true,
             mistake: Mistaken::default(),
         }
     }
@@ -279,30 +272,25 @@ impl HostConfig {
         }
         self.settings.check(stack.manager())?;
         (stack.manager().check)(&self.settings)?;
-        let Stack::Force(kind) = stack else {
-            if self.log_pages < log::PAGES_MIN {
+        if matches!(stack, Stack::Force(_)) {
+            if self.granularity == Some(Granularity::Record) {
                 return fail(format!(
-                    "log_pages is {}, it must be at least {}",
-                    self.log_pages,
-                    log::PAGES_MIN
-                ));
-            }
-            if stack.record_kind().is_some() && self.steal == Some(false) {
-                return fail(format!(
-                    "{stack} marks what is not committed in the pages: leave `steal` out"
+                    "{stack} commits pages as a whole and locks pages: leave the granularity out"
                 ));
             }
             return Ok(());
-        };
-        if self.granularity == Some(Granularity::Record) {
+        }
+        if self.log_pages < log::PAGES_MIN {
             return fail(format!(
-                "{stack} commits pages as a whole and locks pages: leave the granularity out"
+                "log_pages is {}, it must be at least {}",
+                self.log_pages,
+                log::PAGES_MIN
             ));
         }
-        let takes_once = !kind.info().rewrites;
-        if takes_once && self.write_through {
+        if !self.steal {
             return fail(format!(
-                "{kind} takes each page once in a transaction: pages cannot be written through"
+                "{stack} keeps a log and writes pages when their frames are wanted: leave `steal` \
+                 out"
             ));
         }
         Ok(())

@@ -14,29 +14,25 @@
 //!             3. As many transactions are live on the device as the protocol supports. Each holds
 //!                a place among the locks from its first write there until it ends, so that a wait
 //!                for a place is in the graph of waits.
-//!             4. Protocols that take each page once in a transaction get it once.
 //!
 //! Recovery    the device's; pages hold committed records and nothing else
 //!
-//! Departures  D1. If all frames hold dirty pages of live transactions that may not be written out,
-//!                 the youngest of them is aborted. The paper does not say what happens.
-//!             D2. Under protocols that take each page once, pages are kept until commit. Told to
-//!                 steal all the same, as the paper does, the host aborts a transaction that
-//!                 changes a page again after that was written out, and keeps that page from then
-//!                 on. As printed it would be written twice.
+//! Departures  D1. If all frames hold dirty pages of live transactions that may not be written out
+//!                 (`steal` is false), the youngest of them is aborted. The paper does not say what
+//!                 happens.
 
 use super::config::{HostConfig, ManagerInfo, Mistake};
 use super::frame::Frame;
 use super::locks::{LockTable, Mode, Resource};
 use super::machine::{Machine, Opened};
 use super::tools::{Phase, Tools, Verbs};
-use super::{HostError, Rid, Step, Why, wait_for};
+use super::{HostError, Rid, Step, wait_for};
 use flagstone::commit::{Device, Kind, Options};
 use flagstone::ftl::Config;
 use flagstone::nand::Flash;
 use flagstone::settings::Setting;
 use flagstone::units::{Lpn, Nanos, TxId};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 pub(super) const INFO: ManagerInfo = ManagerInfo {
     name: "force",
@@ -53,9 +49,6 @@ const FLUSH_ABORTED: Setting = Setting {
 
 /// The lock resource that represents a slot for a live transaction on the device.
 const PLACE: Resource = Resource::Device;
-
-/// Maximum number of pages that are kept because they were changed again.
-const KEPT: usize = 1 << 16;
 
 /// A live transaction.
 #[derive(Debug, Default)]
@@ -77,11 +70,6 @@ pub(super) struct Force {
     place: Option<Mode>,
     steals: bool,
     flushes_aborted: bool,
-    /// Whether the device takes each page once per transaction.
-    takes_once: bool,
-    /// Pages that stay in the pool until commit because they were changed again after being written
-    /// out.
-    kept: FxHashSet<Lpn>,
 }
 
 /// Starts the device, which recovers by itself.
@@ -95,17 +83,13 @@ pub(super) fn open(
 ) -> Result<Opened, HostError> {
     let page_bytes = flash.geometry().page_bytes as usize;
     let device = Device::open(flash, kind, device, options, now)?;
-    let takes_once = !kind.info().rewrites;
-    let kept = config.kept.iter().filter(|_| takes_once).take(KEPT);
     let place = |live: u32| Mode::Counted(live.min(255) as u8);
     let tools = Tools::new(config, page_bytes, device.last_tx())?;
     let (pages, recovered_at) = (device.pages(), device.recovered_at());
     let force = Force {
         place: device.live_max().map(place),
-        steals: config.steal.unwrap_or(kind.info().rewrites),
+        steals: config.steal,
         flushes_aborted: config.settings.flag(&INFO, FLUSH_ABORTED.name)?,
-        takes_once,
-        kept: kept.copied().collect(),
         device: Box::new(device),
         txs: FxHashMap::default(),
         outer: FxHashMap::default(),
@@ -222,12 +206,10 @@ impl Verbs for Force {
         Ok(frame)
     }
 
-    fn may_write_back(&self, locks: &LockTable, at: Lpn, frame: &Frame) -> bool {
+    fn may_write_back(&self, locks: &LockTable, _: Lpn, frame: &Frame) -> bool {
         let tx = owner(frame);
         let is_free = |mode| locks.is_free(tx, PLACE, mode);
-        self.steals
-            && !self.kept.contains(&at)
-            && (self.inner(tx).is_some() || self.place.is_none_or(is_free))
+        self.steals && (self.inner(tx).is_some() || self.place.is_none_or(is_free))
     }
 
     fn write_back(&mut self, tools: &mut Tools, now: Nanos, at: Lpn) -> Result<Nanos, HostError> {
@@ -251,16 +233,6 @@ impl Verbs for Force {
         rid: Rid,
         bytes: Option<&[u8]>,
     ) -> Result<Step<()>, HostError> {
-        let inner = self.inner(tx);
-        if self.takes_once && inner.is_some() && self.writers.get(&rid.page) == inner.as_ref() {
-            // D2: bounds the memory for kept pages.
-            if self.kept.len() == KEPT {
-                self.kept.clear();
-            }
-            self.kept.insert(rid.page);
-            let (victim, why) = (tx, Why::WrittenOut);
-            return Ok(Step::Abort { victim, why });
-        }
         // Write-through needs the slot before anything is changed.
         if tools.config.write_through
             && let Some(waits) = self.enter(tools, now, tx)?

@@ -111,28 +111,19 @@ pub enum Why {
     /// No frame can be emptied: dirty pages of live transactions fill the pool. The transaction is
     /// the youngest of these.
     PoolExhausted,
-    /// The transaction changes a page that was already written out for it, and the device accepts
-    /// each page once per transaction.
-    WrittenOut,
     /// The log is full, and its oldest needed record belongs to this transaction.
     LogFull,
 }
 
 impl Why {
     /// All causes.
-    pub const ALL: [Why; 4] = [
-        Why::Deadlock,
-        Why::PoolExhausted,
-        Why::WrittenOut,
-        Why::LogFull,
-    ];
+    pub const ALL: [Why; 3] = [Why::Deadlock, Why::PoolExhausted, Why::LogFull];
 
     /// The name used in results and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Why::Deadlock => "deadlock",
             Why::PoolExhausted => "pool_exhausted",
-            Why::WrittenOut => "written_out",
             Why::LogFull => "log_full",
         }
     }

@@ -121,12 +121,6 @@ fn a_refusal_says_why() {
             "page 99 is beyond",
         );
         device.write(now, first, Lpn(30), b"x").expect("it is free");
-        if !kind.info().rewrites {
-            says(
-                device.write(now, first, Lpn(30), b"y").map(drop),
-                "takes each page once",
-            );
-        }
         let limit = device.live_max().unwrap_or(2);
         for _ in 1..limit {
             let tx = device.begin(now).expect("it begins");

@@ -12,8 +12,7 @@
 //! A [`Cut`] has these numbers for any size of a page. Pages of whole sectors have no tails.
 //!
 //! A chunk that is written whole goes to its page at once. Partly written chunks and changed tails
-//! wait in memory for more writes. Under a protocol that takes a page once per transaction
-//! ([`Info::rewrites`](flagstone::commit::Info)) all of them wait until the commit.
+//! wait in memory for more writes.
 
 mod joined;
 mod pages;
@@ -139,11 +138,8 @@ pub struct Chunks<P> {
     dirty_tails: usize,
     /// Whether a group with a stored chunk also has a stored tails page, even if all zeros.
     keeps_tails: bool,
-    /// Chunks that the live transaction changed, by number: the partly written ones, or all of them
-    /// if the protocol takes each page once per transaction.
+    /// Partly written chunks of the live transaction, by number.
     waiting: BTreeMap<u64, Waiting>,
-    /// Maximum number of entries in `waiting`.
-    waiting_max: usize,
     /// Chunks of transactions that are committed in memory only, see [`Chunks::join`].
     joined: BTreeMap<u64, Box<[u8]>>,
     /// A transaction of the pages that has changed nothing. The next transaction reuses it.
@@ -156,11 +152,6 @@ pub struct Chunks<P> {
 impl<P: Pages> Chunks<P> {
     /// Opens the chunks stored in `pages` as `cut` says.
     pub fn new(pages: P, cut: Cut) -> Chunks<P> {
-        let waiting_max = if pages.protocol().rewrites {
-            WAITING_MAX
-        } else {
-            usize::MAX
-        };
         Chunks {
             pages,
             cut,
@@ -170,7 +161,6 @@ impl<P: Pages> Chunks<P> {
             dirty_tails: 0,
             keeps_tails: false,
             waiting: BTreeMap::new(),
-            waiting_max,
             joined: BTreeMap::new(),
             spare: None,
             own: HashMap::new(),
@@ -394,7 +384,7 @@ impl<P: Pages> Chunks<P> {
         if before == tail && !is_wanted {
             return Ok(());
         }
-        if self.dirty_tails >= self.waiting_max {
+        if self.dirty_tails >= WAITING_MAX {
             self.flush_tails()?;
         }
         let (main, place) = (self.cut.main, self.cut.tail_place(chunk));
@@ -486,21 +476,21 @@ impl<P: Pages> Chunks<P> {
     }
 
     fn flush_if_many_wait(&mut self) -> Result<(), StoreError> {
-        if self.writes_early() && self.waiting.len() >= CHUNKS_MAX {
+        if self.waiting.len() >= CHUNKS_MAX {
             self.flush_waiting()?;
         }
         Ok(())
     }
 
     /// Writes a whole chunk in the live transaction, which begins if there is none. With `may_go`,
-    /// the first write of a chunk goes to its page at once if the protocol allows it.
+    /// the first write of a chunk goes to its page at once.
     ///
     /// # Errors
     /// There is no room, or the pages fail.
     pub fn write(&mut self, chunk: u64, bytes: &[u8], may_go: bool) -> Result<(), StoreError> {
         self.begin()?;
         let is_first = !self.own.contains_key(&self.main_page(chunk)?);
-        if may_go && self.writes_early() && is_first {
+        if may_go && is_first {
             self.store_chunk(chunk, bytes)?;
             // Until the page has the new bytes, the waiting ones are the only copy.
             self.waiting.remove(&chunk);
@@ -521,14 +511,9 @@ impl<P: Pages> Chunks<P> {
         self.begin()?;
         let nothing = [0; 512];
         self.write_tail(chunk, &nothing[..self.cut.tail], false)?;
-        if self.writes_early() {
-            self.trim_page(self.main_page(chunk)?)?;
-            self.waiting.remove(&chunk);
-            Ok(())
-        } else {
-            self.waiting.insert(chunk, Waiting::Gone);
-            Ok(())
-        }
+        self.trim_page(self.main_page(chunk)?)?;
+        self.waiting.remove(&chunk);
+        Ok(())
     }
 
     /// Drops waiting chunks numbered `from` and above.
@@ -536,11 +521,6 @@ impl<P: Pages> Chunks<P> {
         for waiting in self.waiting.range_mut(from..) {
             *waiting.1 = Waiting::Gone;
         }
-    }
-
-    /// Whether changes go to the pages before the commit.
-    fn writes_early(&self) -> bool {
-        self.waiting_max < usize::MAX
     }
 
     /// Commits the live transaction, if there is one: it is durable when this returns.

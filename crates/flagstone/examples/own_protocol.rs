@@ -26,7 +26,6 @@ use std::collections::BTreeMap;
 const INFO: Info = {
     let mut info = Info::new("shadow", "a new root for each commit");
     info.isolation = Isolation::NoPageConflict;
-    info.rewrites = true;
     info.format.persist_map = true;
     info
 };

@@ -177,7 +177,6 @@ impl Pages {
             Some(bytes) => self.device.write(known.now, tx, Lpn(page), bytes),
             None => self.device.trim(known.now, tx, Lpn(page)),
         };
-        let own = self.live[which].writes.contains_key(&page);
         match outcome {
             Ok(_) => {
                 let taken = self.is_written_by_another(which, page);
@@ -200,7 +199,6 @@ impl Pages {
                     Err(Stop::Violation("a conflict that is none".into()))
                 }
             }
-            Err(DeviceError::WrittenTwice { .. }) if own => Ok(()),
             Err(error) if known.may_fill && is_full(&error) => self.give_up(known, which),
             Err(error) => Err(stop(known, error)),
         }

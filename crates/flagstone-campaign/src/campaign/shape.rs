@@ -96,7 +96,7 @@ pub(super) struct DatabaseShape {
     pub(super) checkpoint_every: u32,
     pub(super) max_c: u8,
     pub(super) group_wait: Nanos,
-    pub(super) steal: Option<bool>,
+    pub(super) steal: bool,
     pub(super) write_through: bool,
     pub(super) granularity: Option<Granularity>,
     /// Further settings of all recovery managers together.
@@ -225,7 +225,7 @@ impl Shape {
                 checkpoint_every: 3,
                 max_c: 2,
                 group_wait: Nanos::ZERO,
-                steal: None,
+                steal: true,
                 write_through: false,
                 granularity: None,
                 settings: Settings::new(),
@@ -471,15 +471,12 @@ impl Shape {
     fn draw_unusual(&mut self, dice: &mut Pcg64Mcg, stack: Stack) {
         self.habits.touches = true;
         let database = &mut self.database;
-        let rewrites = match stack {
-            Stack::Force(kind) => kind.info().rewrites,
-            Stack::Wal | Stack::CfcEx | Stack::AfcEx => true,
-        };
-        database.steal = (!rewrites).then_some(true);
+        // Only a database without a log can do without.
+        database.steal = !matches!(stack, Stack::Force(_)) || dice.random_bool(0.75);
         // A transaction then has several versions of a page, and each takes room. Under AFC all of
         // them do until it ends, and the longest transactions fill the device.
         let keeps_all = stack == Stack::Force(Kind::Afc);
-        database.write_through = rewrites && dice.random_bool(0.5) && !keeps_all;
+        database.write_through = dice.random_bool(0.5) && !keeps_all;
         if database.write_through {
             self.device.spare_blocks += 4;
         }

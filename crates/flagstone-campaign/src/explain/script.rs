@@ -496,9 +496,8 @@ fn plots(subject: &Subject) -> Result<Vec<Plot>, String> {
         (Last::Twice, 0),
         (Last::Twice, 3),
     ];
-    let plays = |last: Last| last != Last::Twice || subject.rewrites();
     for copies in [true, false] {
-        for (last, between) in orders.into_iter().filter(|&(last, _)| plays(last)) {
+        for (last, between) in orders {
             for earlier in 0..EARLIER_MAX {
                 let plot = Plot {
                     earlier,

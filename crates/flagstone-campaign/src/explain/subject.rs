@@ -167,14 +167,6 @@ impl Subject {
         !self.what.published().is_empty()
     }
 
-    /// Whether a transaction may write a page twice.
-    pub(super) fn rewrites(&self) -> bool {
-        match self.what {
-            What::Pages(kind) => kind.info().rewrites,
-            What::Records(_) => true,
-        }
-    }
-
     pub(super) fn is_atomic(&self) -> bool {
         match self.what {
             What::Pages(kind) => kind.info().atomic,

@@ -317,9 +317,7 @@ impl HeadRun<'_> {
             match written {
                 Ok(()) => _ = writes.insert(at, (!trims).then_some(self.tag)),
                 // The protocol cannot accept this page now.
-                Err(StoreError::Device(
-                    DeviceError::Conflict { .. } | DeviceError::WrittenTwice { .. },
-                )) => {}
+                Err(StoreError::Device(DeviceError::Conflict { .. })) => {}
                 Err(error) => return Err(failed("write")(error)),
             }
         }

@@ -264,9 +264,7 @@ impl StoreRun<Pages> {
                     }
                 }
                 // The protocol cannot accept this page now. Try another one.
-                Err(StoreError::Device(
-                    DeviceError::Conflict { .. } | DeviceError::WrittenTwice { .. },
-                )) => {}
+                Err(StoreError::Device(DeviceError::Conflict { .. })) => {}
                 // A store that cannot grow is full of old versions that transactions still need.
                 Err(StoreError::Full(_)) => {
                     self.tally.refused += 1;

@@ -39,7 +39,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 "cell_types": cells(info),
                 "spare_bytes": header::SIZE + info.format.tail_bytes,
                 "reprograms": info.reprograms,
-                "page_written_twice_in_a_transaction": info.rewrites,
                 "atomic": info.atomic,
                 "as_published": info.published.is_some(),
                 "modes": modes(info),

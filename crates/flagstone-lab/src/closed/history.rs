@@ -22,7 +22,6 @@ use flagstone::commit::{Device, DeviceError, RecordDevice};
 use flagstone::units::{Lpn, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::collections::BTreeSet;
 
 /// Parameters of a history, besides the source of its transactions.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,8 +44,6 @@ pub struct History {
     pages: Vec<u32>,
     /// End of each transaction in `pages`, and whether it commits.
     transactions: Vec<(u32, bool)>,
-    /// Pages that transactions change again after the pool has written them out.
-    kept: BTreeSet<Lpn>,
 }
 
 /// Pages of a log, written in turn.
@@ -76,7 +73,7 @@ impl History {
             }
             client = (client + 1) % past.clients.max(1);
             let from = history.pages.len();
-            let left = asked_for(&transaction, share, &mut seen, &mut history.kept);
+            let left = asked_for(&transaction, share, &mut seen);
             if transaction.commits {
                 transaction.distinct_pages(Access::writes, &mut seen);
                 history.pages.extend_from_slice(&seen);
@@ -94,12 +91,6 @@ impl History {
     /// Number of pages that it writes.
     pub fn pages(&self) -> u64 {
         self.pages.len() as u64
-    }
-
-    /// Pages that a host with one write per page and transaction has learnt to keep
-    /// ([`HostConfig::kept`](flagstone_host::HostConfig)).
-    pub fn kept(&self) -> Vec<Lpn> {
-        self.kept.iter().copied().collect()
     }
 
     fn each(&self) -> impl Iterator<Item = (&[u32], bool)> {
@@ -195,35 +186,23 @@ fn acknowledged(
     Ok(done.into_iter().map(|(_, at)| at).fold(now, Nanos::max))
 }
 
-/// Simulates a transaction's page requests. Adds pages to `kept` that it changes again after
-/// `share` others have evicted them. Returns changed pages that are evicted at the end.
-fn asked_for(
-    transaction: &Transaction,
-    share: usize,
-    lately: &mut Vec<u32>,
-    kept: &mut BTreeSet<Lpn>,
-) -> Vec<u32> {
+/// Simulates a transaction's page requests. Returns changed pages that are evicted at the end:
+/// those that `share` others were requested after.
+fn asked_for(transaction: &Transaction, share: usize, lately: &mut Vec<u32>) -> Vec<u32> {
     // Requested pages, most recent last, and those that have changed.
     lately.clear();
     let mut changed: Vec<u32> = Vec::new();
     for access in &transaction.accesses {
         let page = access.at.page.0;
         let known = lately.iter().rposition(|&other| other == page);
-        if let Some(place) = known {
-            let out = lately.len() - 1 - place >= share;
-            if out && access.writes() && changed.contains(&page) {
-                kept.insert(Lpn(page));
-            }
-            lately.remove(place);
-        }
+        known.map(|place| lately.remove(place));
         lately.push(page);
         if access.writes() && !changed.contains(&page) {
             changed.push(page);
         }
     }
     let out = lately.len().saturating_sub(share);
-    let is_out = |page: &u32| lately[..out].contains(page) && !kept.contains(&Lpn(*page));
-    changed.retain(is_out);
+    changed.retain(|page| lately[..out].contains(page));
     changed
 }
 
@@ -251,7 +230,7 @@ mod tests {
     #[test]
     fn a_rollback_leaves_the_changed_pages_that_were_not_asked_for_lately() {
         use Verb::{Read, Touch, Update};
-        let mut accesses = vec![
+        let accesses = [
             (Update, 1),
             (Update, 2),
             (Touch, 3),
@@ -260,23 +239,11 @@ mod tests {
             (Read, 5),
             (Read, 5),
         ];
-        let mut kept = BTreeSet::new();
-        let left = |share, accesses: &[(Verb, u32)], kept: &mut BTreeSet<Lpn>| {
-            let rolled_back = transaction(false, accesses);
-            asked_for(&rolled_back, share, &mut Vec::new(), kept)
-        };
-        assert_eq!(left(0, &accesses, &mut kept), [1, 2, 4]);
-        assert_eq!(left(2, &accesses, &mut kept), [2, 4]);
-        assert_eq!(left(4, &accesses, &mut kept), [2]);
-        assert_eq!(left(5, &accesses, &mut kept), [0; 0]);
-        assert!(kept.is_empty());
-        // A page that changes again after that many others is kept from then on.
-        accesses.push((Update, 2));
-        assert_eq!(left(5, &accesses, &mut kept), [0; 0]);
-        assert!(kept.is_empty());
-        assert_eq!(left(4, &accesses, &mut kept), [0; 0]);
-        assert_eq!(kept, BTreeSet::from([Lpn(2)]));
-        accesses.pop();
-        assert_eq!(left(2, &accesses, &mut kept), [4]);
+        let rolled_back = transaction(false, &accesses);
+        let left = |share| asked_for(&rolled_back, share, &mut Vec::new());
+        assert_eq!(left(0), [1, 2, 4]);
+        assert_eq!(left(2), [2, 4]);
+        assert_eq!(left(4), [2]);
+        assert_eq!(left(5), [0; 0]);
     }
 }

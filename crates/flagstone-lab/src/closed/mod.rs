@@ -32,7 +32,7 @@ use flagstone::commit::{Options, RecordDevice, RecordKind, RecordOptions};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::nand::Chip;
 use flagstone::settings::Settings;
-use flagstone::units::{Lpn, Nanos};
+use flagstone::units::Nanos;
 use flagstone_host::{Granularity, Host, HostConfig, HostError, Stack, Step};
 use std::time::Instant;
 use thiserror::Error;
@@ -50,8 +50,6 @@ pub struct Closed {
     pub settings: Settings,
     /// Settings of the eviction policy.
     pub policy_settings: Settings,
-    /// See [`HostConfig::kept`].
-    pub kept: Vec<Lpn>,
     /// Conditions of the run, shared with experiment files.
     pub terms: Terms,
     /// Name of the workload, for the record.
@@ -112,7 +110,6 @@ impl Closed {
         let mut host = self.terms.host();
         host.settings = self.settings.clone();
         host.policy_settings = self.policy_settings.clone();
-        host.kept = self.kept.clone();
         host
     }
 

@@ -24,10 +24,9 @@ pub struct Terms {
     /// Eviction policy of the buffer pool.
     #[serde(default = "lru", with = "crate::names")]
     pub policy: PolicyKind,
-    /// Whether pages of live transactions are written out (steal), even under protocols that accept
-    /// each page once per transaction.
-    #[serde(default)]
-    pub steal: Option<bool>,
+    /// Whether pages of live transactions are written out (steal). For stacks without a log.
+    #[serde(default = "steal")]
+    pub steal: bool,
     /// Pages of the log, for stacks that have one.
     #[serde(default = "log_pages")]
     pub log_pages: u32,
@@ -67,6 +66,10 @@ pub fn log_pages() -> u32 {
     1024
 }
 
+fn steal() -> bool {
+    true
+}
+
 fn one_seed() -> u64 {
     1
 }
@@ -80,7 +83,7 @@ impl Default for Terms {
             locks: None,
             frames: 512,
             policy: lru(),
-            steal: None,
+            steal: true,
             log_pages: log_pages(),
             history_log: None,
             back_off_ms: 10.0,

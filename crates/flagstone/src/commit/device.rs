@@ -295,19 +295,13 @@ impl Device {
             return Err(DeviceError::Committing(tx));
         }
         let mut is_noted = false;
-        if self.info.isolation == Isolation::NoPageConflict || !self.info.rewrites {
+        if self.info.isolation == Isolation::NoPageConflict {
             match self.writers.get(&at) {
                 Some(&holder) if holder != tx => {
                     return Err(DeviceError::Conflict {
                         protocol: self.info.name,
                         at,
                         holder,
-                    });
-                }
-                Some(_) if !self.info.rewrites => {
-                    return Err(DeviceError::WrittenTwice {
-                        protocol: self.info.name,
-                        at,
                     });
                 }
                 Some(_) => {}

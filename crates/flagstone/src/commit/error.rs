@@ -46,13 +46,6 @@ pub enum DeviceError {
         /// The transaction that wrote it.
         holder: TxId,
     },
-    /// The protocol takes each page once per transaction.
-    WrittenTwice {
-        /// The protocol.
-        protocol: &'static str,
-        /// The page.
-        at: Lpn,
-    },
     /// The page is beyond the device.
     OutOfRange {
         /// The page.
@@ -123,11 +116,6 @@ impl fmt::Display for DeviceError {
                 f,
                 "page {at} is being written by {holder}: {protocol} supports transactions side by \
                  side only where no two write the same page"
-            ),
-            DeviceError::WrittenTwice { protocol, at } => write!(
-                f,
-                "page {at} was already written by this transaction: {protocol} takes each page \
-                 once, keep it in the buffer until commit"
             ),
             DeviceError::OutOfRange { at, pages } => {
                 write!(

@@ -284,10 +284,6 @@ impl Run {
                 // Each client has its own pages.
                 let page = self.dice.pick(PAGES / CLIENTS) * CLIENTS + client;
                 let value = self.dice.pick(250) as u8 + 1;
-                let written = self.live[at].pages.iter().any(|&(p, _)| p == page);
-                if written && !self.kind.info().rewrites {
-                    return Ok(());
-                }
                 match self.device.write(self.now, tx, Lpn(page), &[value]) {
                     Ok(taken) => {
                         self.now = taken.next;

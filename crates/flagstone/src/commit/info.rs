@@ -59,8 +59,6 @@ pub struct Info {
     pub live_max: Option<u32>,
     /// Whether it reprograms pages in place, which requires SLC cells.
     pub reprograms: bool,
-    /// Whether a transaction may write a page twice.
-    pub rewrites: bool,
     /// Whether transactions are atomic; false for the control.
     pub atomic: bool,
     /// The form printed in the paper, if it loses data. The default is then a repaired form.
@@ -85,8 +83,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// Defaults: an atomic protocol that takes each page once per transaction, one transaction at a
-    /// time, and requires nothing of the FTL. The fields of a protocol override this.
+    /// Defaults: an atomic protocol that takes one transaction at a time, and requires nothing of the FTL. The fields of a protocol override this.
     pub const fn new(name: &'static str, idea: &'static str) -> Info {
         Info {
             name,
@@ -96,7 +93,6 @@ impl Info {
             isolation: Isolation::Strict,
             live_max: None,
             reprograms: false,
-            rewrites: false,
             atomic: true,
             published: None,
             modes: &[],

@@ -22,7 +22,6 @@ use crate::units::{Lpn, Nanos, Ppn, TxId};
 
 pub(super) const INFO: Info = Info {
     isolation: Isolation::Serializable,
-    rewrites: true,
     atomic: false,
     recovery: rows! {
         "newest": "the highest sequence of its logical page" => "counts";

@@ -154,11 +154,7 @@ fn the_table_of_protocols_is_current() {
         let (info, header) = (kind.info(), header(&file_of(kind)));
         let (commit, cost) = (sentence(&header, "Commit"), sentence(&header, "Cost"));
         let mut isolation = info.isolation.name().to_string();
-        for (has, what) in [
-            (!info.atomic, " (not atomic)"),
-            (!info.rewrites, ", a page once in a transaction"),
-            (info.reprograms, "; SLC"),
-        ] {
+        for (has, what) in [(!info.atomic, " (not atomic)"), (info.reprograms, "; SLC")] {
             if has {
                 isolation += what;
             }

@@ -102,9 +102,7 @@ impl RottenPages {
                     }
                 }
                 // The protocol cannot accept this page now. Try another one.
-                Err(StoreError::Device(
-                    DeviceError::Conflict { .. } | DeviceError::WrittenTwice { .. },
-                )) => {}
+                Err(StoreError::Device(DeviceError::Conflict { .. })) => {}
                 Err(StoreError::Full(_)) => {
                     live.left = 0;
                     return Ok(());

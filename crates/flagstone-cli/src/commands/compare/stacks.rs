@@ -171,7 +171,7 @@ fn closed(
             speedup: args.speedup,
             // Stacks have their default settings; the device is collecting garbage.
             locks: None,
-            steal: None,
+            steal: true,
             overwrite: true,
             frames: args.host.frames.unwrap_or(defaults.frames),
             policy: args.host.policy(),

@@ -81,7 +81,7 @@ impl ClosedRun {
         run.named = table;
         // A manager with a log decides itself when pages are written.
         if !run.stack.starts_with("force:") {
-            run.terms.steal = None;
+            run.terms.steal = true;
         }
         let setup = run.setup()?;
         // Parameters that a stack ignores must not distinguish runs.
@@ -119,7 +119,6 @@ impl ClosedRun {
             device: device_of(&self.device)?,
             settings: named.clone().keep_those_of(stack.manager()),
             policy_settings: named.keep_those_of(self.terms.policy.info()),
-            kept: Vec::new(),
             terms: self.terms,
             workload: format!("tpcc, {} warehouses", self.warehouses),
         };
@@ -202,9 +201,7 @@ impl ClosedRun {
     fn past(&self, setup: &Closed) -> Past {
         let terms = &self.terms;
         let (frames, abort_ratio) = match setup.stack {
-            Stack::Force(kind) if terms.steal.unwrap_or(kind.info().rewrites) => {
-                (terms.frames as usize, terms.abort_ratio)
-            }
+            Stack::Force(_) if terms.steal => (terms.frames as usize, terms.abort_ratio),
             _ => (usize::MAX, 0.0),
         };
         Past {
@@ -255,15 +252,14 @@ impl ClosedRun {
     }
 
     pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
-        let mut setup = self.setup().map_err(|error| error.to_string())?;
+        let setup = self.setup().map_err(|error| error.to_string())?;
         let start = self.start().map_err(|error| error.to_string())?;
         let failed = |error: String| format!("{}: {error}", self.name());
         let lived = library.lived(&self.life(&setup));
         let lived = lived.get().expect("it was made");
-        let (history, source) = lived.as_ref().map_err(|error| failed(error.clone()))?;
+        let (_, source) = lived.as_ref().map_err(|error| failed(error.clone()))?;
         let mut source = source.clone();
         let chip = library.filled(&start).map_err(failed)?;
-        setup.kept = history.kept();
         let record = setup.run_on(chip, &mut source);
         let record = record.map_err(|error| failed(error.to_string()))?;
         if self.log_kept && self.reuses_log(&record) {

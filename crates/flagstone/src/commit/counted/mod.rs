@@ -49,7 +49,6 @@ const ZONE_BLOCKS: Setting = Setting {
 const INFO: Info = Info {
     paper: "LightTx",
     isolation: Isolation::Serializable,
-    rewrites: true,
     settings: &[ZONE_BLOCKS],
     tail: &[count_record::RECORD],
     root: Some(zones::fields),

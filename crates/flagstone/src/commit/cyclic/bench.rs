@@ -1,7 +1,7 @@
 //! Test fixtures of the cyclic protocols: a small device, and rings that have landed in part.
 
 use super::recovery::judge;
-use super::{Version, Versions};
+use super::{Link, Version, Versions};
 use crate::commit::small_device::Small;
 use crate::commit::{Kind, Options};
 use crate::ftl::Config;
@@ -44,23 +44,78 @@ pub(super) fn judged(found: &impl Versions, pages: u32) -> Vec<bool> {
     judge(pages, |page| found.verdict(page))
 }
 
-/// Rings over pages 0..4 in every order, and every subset of their programs. Passes each landed
-/// page with its link to `see`, and whether all have landed.
-pub(super) fn every_ring(mut see: impl FnMut(&[(u32, u32)], bool)) {
-    for order in 0..4u32.pow(4) {
-        let pages: Vec<u32> = (0..4).map(|i| order / 4u32.pow(i) % 4).collect();
-        for len in 1..=4 {
-            let ring = &pages[..len];
-            if (1..len).any(|i| ring[..i].contains(&ring[i])) {
+/// A version that is on flash.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Landed {
+    pub(super) page: u32,
+    pub(super) link: Link,
+}
+
+/// The only version of its page in a ring.
+pub(super) fn landed(version: Version, next: Version) -> Landed {
+    let (number, again) = (version.number, 0);
+    Landed {
+        page: version.page.0,
+        link: Link {
+            number,
+            again,
+            next,
+        },
+    }
+}
+
+/// Rings of up to five versions of pages 0..4, with numbers from `first` on, and what of them can
+/// be on flash after a power cut: any of the programs, but a page is written again only after all
+/// before it, if `waits`; and what was replaced may be erased. Passes these versions to `see`, and
+/// whether the ring is closed.
+pub(super) fn every_ring(first: u32, waits: bool, mut see: impl FnMut(&[Landed], bool)) {
+    for order in 0..4u32.pow(5) {
+        let pages: Vec<u32> = (0..5).map(|i| order / 4u32.pow(i) % 4).collect();
+        for len in 1..=5 {
+            let rest = pages[len..].iter().all(|&page| page == 0);
+            let in_place = pages[..len].windows(2).any(|two| two[0] == two[1]);
+            if !rest || in_place {
                 continue;
             }
-            for bits in 0..1 << len {
-                let landed = (0..len).filter(|i| bits >> i & 1 == 1);
-                let landed: Vec<_> = landed.map(|i| (ring[i], ring[(i + 1) % len])).collect();
-                see(&landed, landed.len() == len);
+            let again = |i| again_of(&pages, i);
+            let ring: Vec<Landed> = (0..len)
+                .map(|i| {
+                    let next = (i + 1) % len;
+                    let next = version(pages[next], first + again(next));
+                    let (again, number) = (again(i), first + again(i));
+                    let link = Link {
+                        number,
+                        again,
+                        next,
+                    };
+                    let page = pages[i];
+                    Landed { page, link }
+                })
+                .collect();
+            for programs in 0..1u32 << len {
+                let has = |i: usize| programs >> i & 1 == 1;
+                let early = |i: usize| has(i) && again(i) > 0 && !(0..i).all(has);
+                if waits && (0..len).any(early) {
+                    continue;
+                }
+                let is_replaced =
+                    |i: usize| (i + 1..len).any(|later| has(later) && pages[later] == pages[i]);
+                let replaced = (0..len).filter(|&i| has(i) && is_replaced(i));
+                let replaced: u32 = replaced.map(|i| 1 << i).sum();
+                for erased in (0..1u32 << len).filter(|erased| erased & !replaced == 0) {
+                    let left = (0..len).filter(|&i| has(i) && erased >> i & 1 == 0);
+                    let left: Vec<Landed> = left.map(|i| ring[i]).collect();
+                    see(&left, programs == (1 << len) - 1);
+                }
             }
         }
     }
+}
+
+/// How many versions of its page come before one of a ring.
+fn again_of(pages: &[u32], at: usize) -> u32 {
+    let before = pages[..at].iter();
+    before.filter(|&&page| page == pages[at]).count() as u32
 }
 
 const GEOMETRY: Geometry = Geometry {

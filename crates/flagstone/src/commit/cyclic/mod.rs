@@ -13,7 +13,13 @@
 //!
 //! A link names a version, not a place, so relocation does not change links. The programs of a ring
 //! need no order. While one of them is missing, the link to it names a version above the newest one
-//! of its page on flash. That page gets no other version before the transaction has ended.
+//! of its page on flash. That page gets no version of another transaction before this one has ended.
+//!
+//! A transaction may write a page again. Then the ring has several versions of it, one number after
+//! the other, and each records how many precede it there. The last of them counts, and a link to any
+//! of them is one to the last. Before one that is not the first is programmed, all of the ring so
+//! far is durable, so nothing is missing between it and those before. Of the version that is held
+//! back the contents are replaced instead.
 //!
 //! A *leftover* is an uncommitted version that is still on flash. The protocol's [`Rule`] defines
 //! how leftovers are handled.
@@ -39,7 +45,7 @@ use crate::ftl::{
     BlockState, Format, Ftl, FtlError, Moving, Owner, Slot, Stream, Victim, Written, spare_number,
 };
 use crate::layout;
-use crate::layout::put;
+use crate::layout::{get, put};
 use crate::settings::BadSetting;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use gates::Gates;
@@ -49,13 +55,24 @@ use rings::Rings;
 use std::collections::{BTreeMap, BTreeSet};
 
 layout! {
-    /// The tail of a page's spare area under SCC, and the first part of it under BPCC.
+    /// The tail of a page's spare area under SCC, and the first part of it under BPCC. The upper
+    /// five bits of both numbers are, low half first, how many versions of the page come before
+    /// this one in its ring.
     pub link: 12 => {
-        NUMBER:      4, "version number of the page";
+        NUMBER:      4, "version number of the page, 27 bits";
         NEXT_PAGE:   4, "the page that follows in the ring";
-        NEXT_NUMBER: 4, "and its version number";
+        NEXT_NUMBER: 4, "and its version number, 27 bits";
     }
 }
+
+/// Bits of a version number.
+const NUMBER_BITS: u32 = 27;
+
+/// Bits of half the count of versions that come before one in its ring.
+const HALF_BITS: u32 = 32 - NUMBER_BITS;
+
+/// The most versions of a page in a ring.
+const AGAIN_MAX: u32 = (1 << (2 * HALF_BITS)) - 1;
 
 /// The longest tail.
 const TAIL_MAX: usize = link::SIZE + bpcc::back::SIZE;
@@ -76,6 +93,44 @@ const INFO: Info = Info {
 struct Version {
     page: Lpn,
     number: u32,
+}
+
+/// What the spare area of a version says of its ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Link {
+    number: u32,
+    /// How many versions of the page come before this one in the ring.
+    again: u32,
+    /// The version that follows.
+    next: Version,
+}
+
+impl Link {
+    fn put(&self, tail: &mut [u8]) {
+        let half = |number: u32, half: u32| u64::from(number | half << NUMBER_BITS);
+        let (low, high) = (self.again % (1 << HALF_BITS), self.again >> HALF_BITS);
+        put(tail, link::NUMBER, half(self.number, low));
+        put(tail, link::NEXT_PAGE, self.next.page.0.into());
+        put(tail, link::NEXT_NUMBER, half(self.next.number, high));
+    }
+
+    fn get(tail: &[u8]) -> Link {
+        let number = |field| get(tail, field) as u32 & ((1 << NUMBER_BITS) - 1);
+        let half = |field| get(tail, field) as u32 >> NUMBER_BITS;
+        Link {
+            number: number(link::NUMBER),
+            again: half(link::NUMBER) | half(link::NEXT_NUMBER) << HALF_BITS,
+            next: Version {
+                page: Lpn(get(tail, link::NEXT_PAGE) as u32),
+                number: number(link::NEXT_NUMBER),
+            },
+        }
+    }
+
+    /// The number of the ring's first version of the page.
+    fn first(&self) -> u32 {
+        self.number.saturating_sub(self.again)
+    }
 }
 
 /// The differences between the protocols.
@@ -266,11 +321,19 @@ impl<R: Rule> Cyclic<R> {
         next: Version,
         held: &Held,
     ) -> Result<Taken, FtlError> {
-        let now = self.tables.gates.pass(ftl, now, version.page)?;
+        let mut now = self.tables.gates.pass(ftl, now, version.page)?;
+        let again = self.tables.rings.versions_of(version.page);
+        if again > 0 {
+            now = ftl.sync(now, self.tables.rings.written_at(tx))?;
+        }
         let mut bytes = [0; TAIL_MAX];
-        put(&mut bytes, link::NUMBER, version.number.into());
-        put(&mut bytes, link::NEXT_PAGE, next.page.0.into());
-        put(&mut bytes, link::NEXT_NUMBER, next.number.into());
+        let number = version.number;
+        Link {
+            number,
+            again,
+            next,
+        }
+        .put(&mut bytes);
         self.rule
             .emit(&self.tables, version, &mut bytes[link::SIZE..]);
         let tail = &bytes[..link::SIZE + R::MORE];
@@ -278,7 +341,9 @@ impl<R: Rule> Cyclic<R> {
         let stream = (Stream::Host, None);
         let to = ftl.append(now, stream, page, tail, &held.data, held.cause)?;
         self.rule.programmed(version);
-        self.tables.rings.wrote(tx, version, next, held, to);
+        if let Some(replaced) = self.tables.rings.wrote(tx, version, next, held, to) {
+            ftl.kill(replaced);
+        }
         let (next, done) = (now, to.done);
         Ok(Taken { next, done })
     }
@@ -327,11 +392,21 @@ impl<R: Rule> Protocol for Cyclic<R> {
         tx: TxId,
         write: Write<'_>,
     ) -> Result<Taken, FtlError> {
+        if self.tables.rings.hold_again(tx, &write) {
+            return Ok(Taken::at(now));
+        }
+        if self.tables.rings.versions_of(write.at) > AGAIN_MAX {
+            let (at, most) = (write.at, AGAIN_MAX + 1);
+            return Err(FtlError::Spent(format!(
+                "page {at} was written {most} times by this transaction, which is the most that \
+                 its ring can count: keep it in the buffer until commit"
+            )));
+        }
         let version = Version {
             page: write.at,
             number: self.rule.next_number(&self.tables, write.at),
         };
-        spare_number("version", version.number.into(), 32)?;
+        spare_number("version", version.number.into(), NUMBER_BITS)?;
         match self.tables.rings.hold(tx, version, write) {
             Some((before, held)) => self.program_held(ftl, now, tx, before, version, held),
             None => Ok(Taken::at(now)),
@@ -348,7 +423,8 @@ impl<R: Rule> Protocol for Cyclic<R> {
         };
         let now = self.program_held(ftl, now, tx, last, first, held)?.next;
         let Cyclic { tables, rule } = self;
-        let (shadows, written) = tables.rings.end(tx);
+        let written = tables.rings.written_at(tx);
+        let (shadows, _) = tables.rings.end(tx);
         let done = ftl.sync(now, written)?;
         tables.committed_at = tables.committed_at.max(done);
         for (page, shadow) in shadows {
@@ -365,11 +441,19 @@ impl<R: Rule> Protocol for Cyclic<R> {
     }
 
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        for (page, shadow) in self.tables.rings.end(tx).0 {
+        let (shadows, replaced) = self.tables.rings.end(tx);
+        for (_, shadow) in &shadows {
             ftl.kill(shadow.ppn());
+        }
+        let shadows = shadows.into_iter().map(|(page, shadow)| {
             let number = shadow.number;
-            let leftover = R::leftover(Version { page, number }, shadow.next);
-            self.tables.leave::<R>(shadow.ppn(), leftover);
+            (shadow.ppn(), Version { page, number }, shadow.next)
+        });
+        let replaced = replaced.into_iter();
+        for (at, version, next) in
+            shadows.chain(replaced.map(|(at, old)| (at, old.version, old.next)))
+        {
+            self.tables.leave::<R>(at, R::leftover(version, next));
         }
         Ok(now)
     }
@@ -449,6 +533,9 @@ impl<R: Rule> Owner for Cyclic<R> {
                 tables.by_page.remove(&(page, at));
             }
             rule.erased(tables, ftl, leftover);
+        }
+        for replaced in tables.rings.erased(first..end) {
+            rule.erased(tables, ftl, R::leftover(replaced.version, replaced.next));
         }
     }
 }

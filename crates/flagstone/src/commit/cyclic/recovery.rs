@@ -1,20 +1,25 @@
 //! Recovery of SCC and BPCC: collects the versions on flash, follows their links, and maps those
 //! that count. The protocol defines the meaning of a link.
 
-use super::{Cyclic, Rule, Tables, Version, link};
+use super::{Cyclic, Link, NUMBER_BITS, Rule, Tables, Version, link};
 use crate::commit::show::Rulings;
 use crate::commit::{Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Header, Mounted, Slot, doubt_number};
-use crate::layout::get;
 use crate::units::{Lpn, TxId};
 
 /// A version found on flash.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
-    pub(super) version: Version,
+    pub(super) page: Lpn,
     pub(super) slot: Slot,
-    /// The version that it links to.
-    pub(super) next: Version,
+    pub(super) link: Link,
+}
+
+impl Seen {
+    pub(super) fn version(&self) -> Version {
+        let (page, number) = (self.page, self.link.number);
+        Version { page, number }
+    }
 }
 
 /// The versions on flash that a protocol needs.
@@ -109,7 +114,7 @@ fn tell<V: Versions>(rulings: &mut Rulings, found: &V, is_committed: &[bool]) {
             }
         }
         let is_ring = steps > is_committed.len();
-        let (version, next) = (newest.version, newest.next);
+        let (version, next) = (newest.version(), newest.link.next);
         let because = format!(
             "version {} of page {page} names version {} of page {}; the highest of page {} on flash \
              is {highest}",
@@ -133,20 +138,14 @@ pub(super) fn recover<R: Rule>(
     let done = ftl.scan(mounted.done, &blocks, |at, head: Header, bytes: &[u8]| {
         if head.lpn.0 < logical_pages {
             let seen = Seen {
-                version: Version {
-                    page: head.lpn,
-                    number: get(bytes, link::NUMBER) as u32,
-                },
+                page: head.lpn,
                 slot: Slot::of(head.kind, at),
-                next: Version {
-                    page: Lpn(get(bytes, link::NEXT_PAGE) as u32),
-                    number: get(bytes, link::NEXT_NUMBER) as u32,
-                },
+                link: Link::get(bytes),
             };
             found.see(seen, &bytes[link::SIZE..]);
         }
     })?;
-    doubt_number("version", found.sort().into(), 32)?;
+    doubt_number("version", found.sort().into(), NUMBER_BITS)?;
     let is_committed = judge(logical_pages, |at| found.verdict(at));
     let mut rulings = Rulings::new(options.tells);
     tell(&mut rulings, &found, &is_committed);

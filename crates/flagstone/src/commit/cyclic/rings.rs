@@ -6,13 +6,25 @@ use crate::commit::{Found, Held, Write, table_bytes};
 use crate::ftl::{Ftl, Slot, Written};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A version on flash that belongs to a live transaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shadow {
     tx: TxId,
     pub(super) number: u32,
+    /// How many versions of the page came before this one in the ring.
+    again: u32,
     pub(super) slot: Slot,
+    pub(super) next: Version,
+}
+
+/// A version on flash that another of the same ring has replaced.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Replaced {
+    tx: TxId,
+    pub(super) version: Version,
     pub(super) next: Version,
 }
 
@@ -22,6 +34,9 @@ impl Shadow {
     }
 }
 
+/// The versions of a transaction that has ended: the last of each page, and those replaced.
+type Ended = (Vec<(Lpn, Shadow)>, Vec<(Ppn, Replaced)>);
+
 /// The unfinished ring of a live transaction.
 #[derive(Debug, Clone)]
 struct Ring {
@@ -29,6 +44,8 @@ struct Ring {
     held: Option<(Version, Held)>,
     /// Pages on flash.
     written: Vec<Lpn>,
+    /// Places of versions that were replaced. Some may have been erased.
+    replaced: Vec<Ppn>,
     /// When its last program is done.
     done: Nanos,
 }
@@ -38,6 +55,9 @@ struct Ring {
 pub(super) struct Rings {
     rings: FxHashMap<TxId, Ring>,
     shadows: FxHashMap<Lpn, Shadow>,
+    /// Versions that wait for nothing but their erase, and must be told apart if their ring is
+    /// aborted.
+    replaced: BTreeMap<Ppn, Replaced>,
 }
 
 impl Rings {
@@ -52,9 +72,32 @@ impl Rings {
             first: version,
             held: None,
             written: Vec::new(),
+            replaced: Vec::new(),
             done: Nanos::ZERO,
         });
         ring.held.replace((version, Held::new(write)))
+    }
+
+    /// Replaces the contents of the held-back version, if it is of this page.
+    pub(super) fn hold_again(&mut self, tx: TxId, write: &Write<'_>) -> bool {
+        let held = self.rings.get_mut(&tx).and_then(|ring| ring.held.as_mut());
+        match held.filter(|(version, _)| version.page == write.at) {
+            Some((_, held)) => {
+                *held = Held::new(*write);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Number of versions of a page that a live transaction has on flash, or had there.
+    pub(super) fn versions_of(&self, at: Lpn) -> u32 {
+        self.shadows.get(&at).map_or(0, |shadow| shadow.again + 1)
+    }
+
+    /// When the last program of a transaction is done.
+    pub(super) fn written_at(&self, tx: TxId) -> Nanos {
+        self.rings.get(&tx).map_or(Nanos::ZERO, |ring| ring.done)
     }
 
     /// Holds a version back again, instead of the one that was to follow it.
@@ -77,7 +120,8 @@ impl Rings {
         Some((version, held, ring.first))
     }
 
-    /// Records that a version of a live transaction was programmed.
+    /// Records that a version of a live transaction was programmed. Returns the place of the one
+    /// that it replaces.
     pub(super) fn wrote(
         &mut self,
         tx: TxId,
@@ -85,25 +129,54 @@ impl Rings {
         next: Version,
         held: &Held,
         to: Written,
-    ) {
+    ) -> Option<Ppn> {
+        let again = self.versions_of(version.page);
         let ring = self.rings.get_mut(&tx).expect("the transaction is live");
-        ring.written.push(version.page);
+        if again == 0 {
+            ring.written.push(version.page);
+        }
         ring.done = ring.done.max(to.done);
         let shadow = Shadow {
             tx,
             number: version.number,
+            again,
             slot: Slot::of(held.kind, to.at),
             next,
         };
-        let other = self.shadows.insert(version.page, shadow);
-        debug_assert!(other.is_none(), "{version:?} is not the only one");
+        let old = self.shadows.insert(version.page, shadow)?;
+        let (page, number) = (version.page, old.number);
+        let replaced = Replaced {
+            tx,
+            version: Version { page, number },
+            next: old.next,
+        };
+        ring.replaced.push(old.ppn());
+        self.replaced.insert(old.ppn(), replaced);
+        Some(old.ppn())
     }
 
-    /// Ends a transaction. Returns its versions on flash, and when the last is done.
-    pub(super) fn end(&mut self, tx: TxId) -> (Vec<(Lpn, Shadow)>, Nanos) {
+    /// Removes replaced versions in these pages, which are erased.
+    pub(super) fn erased(&mut self, pages: Range<Ppn>) -> Vec<Replaced> {
+        let erased = self.replaced.range(pages).map(|(&at, _)| at);
+        let erased: Vec<Ppn> = erased.collect();
+        erased
+            .iter()
+            .filter_map(|at| self.replaced.remove(at))
+            .collect()
+    }
+
+    /// Ends a transaction. Returns its versions on flash: the last of each page, and those that
+    /// they have replaced.
+    pub(super) fn end(&mut self, tx: TxId) -> Ended {
         let Some(ring) = self.rings.remove(&tx) else {
-            return (Vec::new(), Nanos::ZERO);
+            return Ended::default();
         };
+        let mut replaced = Vec::new();
+        for at in ring.replaced {
+            if self.replaced.get(&at).is_some_and(|old| old.tx == tx) {
+                replaced.extend(self.replaced.remove_entry(&at));
+            }
+        }
         let shadow = |at| {
             (
                 at,
@@ -111,7 +184,7 @@ impl Rings {
             )
         };
         let pages = ring.written.into_iter().map(shadow).collect();
-        (pages, ring.done)
+        (pages, replaced)
     }
 
     /// Finds a page for a transaction.
@@ -174,6 +247,7 @@ impl Rings {
             .sum();
         table_bytes::<TxId, Ring>(self.rings.len())
             + table_bytes::<Lpn, Shadow>(self.shadows.len())
+            + table_bytes::<Ppn, Replaced>(self.replaced.len())
             + own
     }
 }

@@ -69,7 +69,6 @@ const INFO: Info = Info {
     paper: "FlagCommit",
     isolation: Isolation::NoPageConflict,
     reprograms: true,
-    rewrites: true,
     modes: &[
         Mode::new("block-flags", &[]),
         Mode::new("page-flags", &[(BLOCK_FLAGS.name, "false")]),

@@ -14,7 +14,6 @@ use crate::units::{Lpn, Nanos, Pbn, TxId};
 /// The description common to both protocols.
 pub(super) const INFO: Info = Info {
     isolation: Isolation::Strict,
-    rewrites: true,
     published: Some(Published {
         without: "D4",
         loses: "A log page lands before a page that it names: the transaction counts, and the \

@@ -115,7 +115,6 @@ layout! {
 pub(super) const INFO: Info = Info {
     section: "docs/seal.md",
     isolation: Isolation::Serializable,
-    rewrites: true,
     modes: &[
         Mode::new("late", &[]),
         Mode::new("early", &[("linger", "0")]),

@@ -55,7 +55,6 @@ layout! {
 pub(super) const INFO: Info = Info {
     paper: "MixSL",
     isolation: Isolation::NoPageConflict,
-    rewrites: true,
     published: Some(Published {
         without: "D2, D3, D5",
         loses: "Pages of live transactions are collected; a link to a page that was reused clears \

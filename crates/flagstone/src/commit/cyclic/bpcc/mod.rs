@@ -16,19 +16,23 @@
 //!   spare  0        11       15          19            23     27
 //!          | header | number | next page | next number | back |
 //!
-//! Invariants  1. P_k straddles P_i if back(P_k) < i < k. A straddled version is uncommitted.
+//!             The upper bits of the numbers count the versions of P before this one in its ring.
+//!
+//! Invariants  1. P_k straddles P_i if back(P_k) < i < k, and P_i is of another ring. A straddled
+//!                version is uncommitted.
 //!             2. While an uncommitted version is on flash, so is the committed version that
 //!                straddles it, and the one that straddles the version that it names.
 //!             3. A number that was given to a version of P, or that a link on flash names, is not
 //!                given to another.
-//!             4. P_k is programmed only after the transaction of P_back(k) is durable.
+//!             4. P_k is programmed only after the transaction of P_back(k) is durable, and, if
+//!                its ring has an earlier version of P, after all of it so far.
 //!
-//! Recovery    the newest version of P names Q_l                   verdict
+//! Recovery    the newest version of P names Q_l; h is Q's highest  verdict
 //!   @A        a version of Q straddles l                          uncommitted, by 1
-//!   @B        the highest version of Q is below l, or none        uncommitted: the ring is open
-//!   @C        the highest version of Q is above l                 committed, by 2 and 4
-//!   @D        it is l, and the walk has been there                committed: the ring is closed
-//!   @E        it is l, and the walk has not been there            as that version of Q
+//!   @B        h is below l, or there is none                      uncommitted: the ring is open
+//!   @C        h is of a later ring than l                         committed, by 2 and 4
+//!   @D        h is l or of its ring, and the walk has been there  committed: the ring is closed
+//!   @E        it is, and the walk has not been there              as h
 //!             What counts is P's newest version if that is committed, else the one its back
 //!             pointer names. Versions above that, and straddled ones, are uncommitted.
 //!
@@ -38,8 +42,9 @@
 //!             are skipped as well (invariant 3).
 //!             D2. Invariant 4 is left open: a version that lands without all of its predecessor's
 //!             transaction would make that look committed. The next version waits.
-//!             D3. A page is taken once in a transaction: P_j and P_j+1 of one ring would let the
-//!             ring close around pages that are missing. As published: D1 is left out.
+//!             D3. A page that is written again in its transaction is left open in print. P_j and
+//!             P_j+1 of one ring would let it close around pages that are missing; so P_j+1 waits
+//!             for all before it, and counts those of its page. As published: D1 is left out.
 //!             D4. [FlagCommit] §1 says that BPCC "leaves many obsolete pages irreclaimable"; its
 //!             Appendix A, which says which, was not at hand. Here they are those of invariant 2.
 //!             With `keeps_obsolete` = `all` a page has one set in the place of one for each
@@ -86,9 +91,10 @@ pub(in crate::commit) const INFO: Info = Info {
         "@A": "a newer version of the named page points back past the named one" => "uncommitted";
         "@B": "the highest version of the page it names is older, or there is none"
             => "uncommitted: the ring is open";
-        "@C": "the highest version of the page it names is newer" => "committed";
-        "@D": "it is the named one, and the walk has been there" => "committed: the ring is closed";
-        "@E": "it is the named one, and the walk has not been there" => "as that version";
+        "@C": "the highest version of the page it names is of a later ring" => "committed";
+        "@D": "it is of the named one's ring, and the walk has been there"
+            => "committed: the ring is closed";
+        "@E": "it is of the named one's ring, and the walk has not been there" => "as that version";
     },
     modes: &[
         Mode::new("straddling", &[]),

@@ -4,29 +4,25 @@ use super::recovery::link;
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::Kind;
-use crate::commit::cyclic::bench::{Walk, bench, bench_with, every_ring, judged, version};
-use crate::commit::cyclic::{Seen, Verdict, Versions};
+use crate::commit::cyclic::bench::{
+    Landed, Walk, bench, bench_with, every_ring, judged, landed, version,
+};
+use crate::commit::cyclic::{Link, Seen, Verdict, Versions};
 use crate::commit::small_device::{EVERYTHING, Small};
 use crate::ftl::Slot;
 
-/// A version of a page, its link, and its back pointer.
-type Written = (Version, Version, u32);
+/// A version on flash, and its back pointer.
+type Written = (Landed, u32);
 
 /// Versions of pages below `pages`.
 fn found(pages: u32, versions: &[Written]) -> SeenVersions {
     let mut records = SeenVersions::none(pages);
-    for &(version, next, number) in versions {
-        let slot = Slot::Page(Ppn(version.page.0 * 100 + version.number));
+    for &(Landed { page, link }, back) in versions {
+        let slot = Slot::Page(Ppn(page * 100 + link.number));
         let mut more = [0; back::SIZE];
-        put(&mut more, back::BACK, number.into());
-        records.see(
-            Seen {
-                version,
-                slot,
-                next,
-            },
-            &more,
-        );
+        put(&mut more, back::BACK, back.into());
+        let page = Lpn(page);
+        records.see(Seen { page, slot, link }, &more);
     }
     records.sort();
     records
@@ -39,6 +35,8 @@ struct Facts {
     of_q: [bool; 3],
     /// The back pointer of number 5: before 3, or 3.
     back: u32,
+    /// Whether numbers 3 and 5 are of one ring, which has 4 as well.
+    is_one_ring: bool,
     walk: Walk,
     /// Whether the version named by the back pointer of P's newest version is on flash.
     has_back: bool,
@@ -49,9 +47,9 @@ struct Facts {
 const TABLE: [Case<Facts, u32>; 5] = cases! { |facts|
     "@A": facts.is_straddled() => facts.back();
     "@B": !facts.is_straddled() && facts.highest() < 3 => facts.back();
-    "@C": !facts.is_straddled() && facts.highest() > 3 => 7;
-    "@D": facts.highest() == 3 && facts.walk == Walk::HasBeen => 7;
-    "@E": facts.highest() == 3 && facts.walk != Walk::HasBeen => match facts.walk {
+    "@C": !facts.is_straddled() && facts.highest() > 3 && !facts.is_one_ring => 7;
+    "@D": facts.is_of_its_ring() && facts.walk == Walk::HasBeen => 7;
+    "@E": facts.is_of_its_ring() && facts.walk != Walk::HasBeen => match facts.walk {
         Walk::Committed => 7,
         _ => facts.back(),
     };
@@ -62,10 +60,13 @@ impl Facts {
         let mut all = Vec::new();
         for of_q in (0..8).map(|bits| [0, 1, 2].map(|bit| bits >> bit & 1 == 1)) {
             for (back, has_back) in [(2, false), (2, true), (3, false), (3, true)] {
-                for walk in Walk::ALL {
+                let rings = [false, true].into_iter().filter(|&one| !one || back < 3);
+                let rings = rings.flat_map(|one| Walk::ALL.map(|walk| (one, walk)));
+                for (is_one_ring, walk) in rings {
                     all.push(Facts {
                         of_q,
                         back,
+                        is_one_ring,
                         walk,
                         has_back,
                     });
@@ -82,7 +83,11 @@ impl Facts {
     }
 
     fn is_straddled(&self) -> bool {
-        self.of_q[2] && self.back < 3
+        self.of_q[2] && self.back < 3 && !self.is_one_ring
+    }
+
+    fn is_of_its_ring(&self) -> bool {
+        self.highest() == 3 || (self.highest() == 5 && self.is_one_ring)
     }
 
     fn back(&self) -> u32 {
@@ -92,15 +97,17 @@ impl Facts {
     /// Number 5 of P was aborted.
     fn found(&self) -> SeenVersions {
         let mut all = vec![
-            (version(0, 7), version(1, 3), 4),
-            (version(0, 5), version(2, 1), 4),
+            (landed(version(0, 7), version(1, 3)), 4),
+            (landed(version(0, 5), version(2, 1)), 4),
         ];
         if self.has_back {
-            all.push((version(0, 4), version(0, 4), 0));
+            all.push((landed(version(0, 4), version(0, 4)), 0));
         }
         let of_q = [(2, 0), (3, 2), (5, self.back)].into_iter().zip(self.of_q);
         for ((number, back), _) in of_q.filter(|(_, is_there)| *is_there) {
-            all.push((version(1, number), self.walk.link(number), back));
+            let mut q = landed(version(1, number), self.walk.link(number));
+            q.link.again = 2 * u32::from(number == 5 && self.is_one_ring);
+            all.push((q, back));
         }
         found(3, &all)
     }
@@ -122,7 +129,10 @@ fn every_row_of_the_recovery_table() {
 #[test]
 fn a_judge_that_leaves_out_straddling_differs_from_the_table() {
     let rows = rows_that_differ(&TABLE, &Facts::all(), |facts| {
-        facts.counting(|_| match link(version(1, 3), facts.highest(), false) {
+        let highest = landed(version(1, facts.highest()), version(2, 1)).link;
+        let again = 2 * u32::from(facts.is_of_its_ring() && highest.number == 5);
+        let highest = Some(Link { again, ..highest });
+        facts.counting(|_| match link(version(1, 3), highest, false) {
             Verdict::AsNewestOf(_) => facts.walk != Walk::Open,
             decided => decided == Verdict::Committed,
         })
@@ -135,7 +145,7 @@ fn a_judge_that_leaves_out_straddling_differs_from_the_table() {
 #[test]
 fn straddling_is_found_by_all_versions_above() {
     let backs = [(1, 0), (3, 1), (4, 1), (5, 4), (8, 5)];
-    let all = backs.map(|(number, back)| (version(0, number), version(0, number), back));
+    let all = backs.map(|(n, back)| (landed(version(0, n), version(0, n)), back));
     let records = found(1, &all);
     for number in 1..10 {
         let right = backs.iter().any(|&(k, back)| back < number && number < k);
@@ -147,30 +157,44 @@ fn straddling_is_found_by_all_versions_above() {
     );
 }
 
-/// With and without an earlier aborted transaction that had written or named the numbers in
-/// between.
-#[test]
-fn a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
-    let mut cases = 0;
-    every_ring(|landed, whole| {
-        for aborted in [0, 1] {
-            let number = 2 + aborted;
-            let mut all: Vec<Written> = Vec::new();
-            all.extend((0..4).map(|page| (version(page, 1), version(page, 1), 0)));
-            // The aborted one: 0 -> 1 -> 2 -> (3, held back).
-            all.extend((0..3 * aborted).map(|page| (version(page, 2), version(page + 1, 2), 1)));
-            let ring = landed.iter();
-            all.extend(ring.map(|&(page, next)| (version(page, number), version(next, number), 1)));
-            let judged = judged(&found(4, &all), 4);
-            for page in 0..4 {
-                let in_ring = landed.iter().any(|&(other, _)| other == page);
-                let right = if in_ring { whole } else { page >= 3 * aborted };
-                assert_eq!(judged[page as usize], right, "{landed:?}, page {page}");
-            }
+/// How many cases there are, and in how many of them another version counts than the last of each
+/// page in a closed ring, or the one before an open ring. With and without an earlier aborted
+/// transaction that had written or named the numbers in between.
+fn rings_that_differ(waits: bool, change: fn(Landed) -> Landed) -> [u32; 2] {
+    let [mut cases, mut differ] = [0, 0];
+    for aborted in [0, 1] {
+        every_ring(2 + aborted, waits, |ring, closed| {
+            let first = (0..4).map(|page| (landed(version(page, 1), version(page, 1)), 0));
+            // 0 -> 1 -> 2 -> (3, held back).
+            let of_aborted =
+                (0..3 * aborted).map(|page| (landed(version(page, 2), version(page + 1, 2)), 1));
+            let ring_of = ring.iter().map(|&landed| (change(landed), 1));
+            let all: Vec<Written> = first.chain(of_aborted).chain(ring_of).collect();
+            let found = found(4, &all);
+            let judged = judged(&found, 4);
+            let is_right = (0..4).all(|page| {
+                let own = ring.iter().filter(|landed| closed && landed.page == page);
+                let last = own.map(|landed| landed.link.number).max().unwrap_or(1);
+                found.counting(Lpn(page), judged[page as usize]).0 == last
+            });
             cases += 1;
-        }
+            differ += u32::from(!is_right);
+        });
+    }
+    [cases, differ]
+}
+
+#[test]
+fn d3_a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
+    let [cases, differ] = rings_that_differ(true, |landed| landed);
+    assert!(cases > 10_000 && differ == 0, "{differ} of {cases}");
+    let [_, uncounted] = rings_that_differ(true, |mut landed| {
+        landed.link.again = 0;
+        landed
     });
-    assert!(cases > 2_000);
+    assert!(uncounted > 0, "without the count");
+    let [_, unwaited] = rings_that_differ(false, |landed| landed);
+    assert!(unwaited > 0, "without the wait");
 }
 
 #[test]

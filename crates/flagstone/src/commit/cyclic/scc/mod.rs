@@ -13,16 +13,22 @@
 //!   spare  0        11       15          19            23
 //!          | header | number | next page | next number |
 //!
-//! Invariants  1. A version on flash below the highest one of its page is committed.
-//!             2. An uncommitted version that names (P, j) is gone before P_j is programmed.
-//!             3. P_j+1 is programmed only after the transaction of P_j is durable.
+//!             The upper bits of the numbers count the versions of P before this one in its ring.
 //!
-//! Recovery    the newest version of P names Q_l                   verdict
-//!   @A        the highest version of Q is below l, or none        uncommitted: the ring is open
-//!   @B        the highest version of Q is above l                 committed, by 1, 2 and 3
-//!   @C        it is l, and the walk has been there                committed: the ring is closed
-//!   @D        it is l, and the walk has not been there            as that version of Q
-//!             What counts is P's newest version if that is committed, else the one below it.
+//! Invariants  1. A version on flash below the highest one of its page, and not of its ring, is
+//!                committed.
+//!             2. An uncommitted version that names P is gone before another ring has a version of
+//!                P.
+//!             3. A ring's first version of P is programmed only after the ring of the one below
+//!                is durable, and any other only after all of its ring so far.
+//!
+//! Recovery    the newest version of P names Q_l; h is Q's highest  verdict
+//!   @A        h is below l, or there is none                      uncommitted: the ring is open
+//!   @B        h is of a later ring than l                         committed, by 1, 2 and 3
+//!   @C        h is l or of its ring, and the walk has been there  committed: the ring is closed
+//!   @D        it is, and the walk has not been there              as h
+//!             What counts is P's newest version if that is committed, else the one below those of
+//!             its ring.
 //!
 //! Departures  D1. As restated in print, an uncommitted version is erased before the next version
 //!             of its own page only. Then X writes A_5, which names B_8, and aborts with B_8 kept
@@ -31,15 +37,16 @@
 //!             D2. Invariant 3 is left open: a version that lands without all of its predecessor's
 //!             transaction would make that look committed. The next version waits.
 //!             D3. A block that is still being written when it must be erased is sealed early.
-//!             D4. A page is taken once in a transaction: P_j and P_j+1 of one ring would let the
-//!             ring close around pages that are missing.
+//!             D4. A page that is written again in its transaction is left open in print. P_j and
+//!             P_j+1 of one ring would let it close around pages that are missing; so P_j+1 waits
+//!             for all before it, and counts those of its page (invariant 3).
 //!             D5. If the erase is impossible, because the block also holds a live page that was
 //!             lost to bit errors, the write is refused. As published: D1 is left out.
 
 #[cfg(test)]
 mod tests;
 
-use super::{Rule, Seen, Tables, Verdict, Version, Versions};
+use super::{Link, Rule, Seen, Tables, Verdict, Version, Versions};
 use crate::commit::show::rows;
 use crate::commit::{Info, Options, Published, Recovered, Way};
 use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Slot};
@@ -54,9 +61,10 @@ pub(in crate::commit) const INFO: Info = Info {
     recovery: rows! {
         "@A": "the highest version of the page it names is older, or there is none"
             => "uncommitted: the ring is open";
-        "@B": "the highest version of the page it names is newer" => "committed";
-        "@C": "it is the named one, and the walk has been there" => "committed: the ring is closed";
-        "@D": "it is the named one, and the walk has not been there" => "as that version";
+        "@B": "the highest version of the page it names is of a later ring" => "committed";
+        "@C": "it is of the named one's ring, and the walk has been there"
+            => "committed: the ring is closed";
+        "@D": "it is of the named one's ring, and the walk has not been there" => "as that version";
     },
     published: Some(Published {
         without: "D1",
@@ -95,7 +103,8 @@ impl Rule for Scc {
     }
 
     fn next_number(&mut self, tables: &Tables<Leftover>, page: Lpn) -> u32 {
-        tables.committed.of(page) + 1
+        let shadow = tables.rings.shadow(page);
+        shadow.map_or_else(|| tables.committed.of(page), |shadow| shadow.number) + 1
     }
 
     fn leftover(version: Version, next: Version) -> Leftover {
@@ -154,10 +163,11 @@ impl Rule for Scc {
         is_committed: &[bool],
     ) {
         let newest = (0..).map(Lpn).zip(&found.pages);
-        let newest = newest.filter_map(|(page, newest)| Some((page, newest.slot.ppn()?)));
-        for (page, at) in newest.chain(found.copies()) {
-            if !is_committed[page.index()] {
-                let next = found.pages[page.index()].next.page;
+        let newest = newest.map(|(page, newest)| (page, newest.slot, newest.link.next.page));
+        for (page, slot, next) in newest.chain(found.others()) {
+            if !is_committed[page.index()]
+                && let Some(at) = slot.ppn()
+            {
                 tables.leave::<Scc>(at, Leftover { page, next });
             }
         }
@@ -176,23 +186,22 @@ impl Rule for Scc {
     }
 }
 
-/// The two newest versions of each page.
+/// The newest version of each page, and the one below its ring.
 struct NewestOfAll {
     pages: Vec<Newest>,
-    /// Copies of versions that were the newest of their page when they were found.
-    copies: Vec<(Version, Ppn)>,
+    /// Copies of versions that were the newest of their page when they were found, and others of
+    /// their ring.
+    others: Vec<Seen>,
 }
 
 impl NewestOfAll {
-    /// Copies of the newest versions.
-    fn copies(&self) -> impl Iterator<Item = (Lpn, Ppn)> {
-        let is_newest =
-            |version: &Version| self.pages[version.page.index()].number == version.number;
-        let copies = self
-            .copies
-            .iter()
-            .filter(move |(version, _)| is_newest(version));
-        copies.map(|&(version, at)| (version.page, at))
+    /// Copies of the newest versions, and the others of their rings: page, place, and the page that
+    /// they link to.
+    fn others(&self) -> impl Iterator<Item = (Lpn, Slot, Lpn)> {
+        let is_of_newest =
+            |seen: &&Seen| self.pages[seen.page.index()].link.first() <= seen.link.number;
+        let others = self.others.iter().filter(is_of_newest);
+        others.map(|seen| (seen.page, seen.slot, seen.link.next.page))
     }
 }
 
@@ -200,39 +209,27 @@ impl Versions for NewestOfAll {
     fn none(pages: u32) -> NewestOfAll {
         NewestOfAll {
             pages: vec![Newest::NONE; pages as usize],
-            copies: Vec::new(),
+            others: Vec::new(),
         }
     }
 
-    fn see(
-        &mut self,
-        Seen {
-            version,
-            slot,
-            next,
-        }: Seen,
-        _: &[u8],
-    ) {
-        let newest = &mut self.pages[version.page.index()];
-        if newest.see(version.number, slot, next)
-            && let Some(at) = slot.ppn()
-        {
-            self.copies.push((version, at));
+    fn see(&mut self, seen: Seen, _: &[u8]) {
+        let newest = &mut self.pages[seen.page.index()];
+        if let Some((slot, link)) = newest.see(seen.slot, seen.link) {
+            let page = seen.page;
+            self.others.push(Seen { page, slot, link });
         }
     }
 
     fn sort(&mut self) -> u32 {
-        self.pages
-            .iter()
-            .map(|newest| newest.number)
-            .max()
-            .unwrap_or(0)
+        let numbers = self.pages.iter().map(|newest| newest.link.number);
+        numbers.max().unwrap_or(0)
     }
 
     fn verdict(&self, page: Lpn) -> Verdict {
-        let newest = &self.pages[page.index()];
+        let newest = &self.pages[page.index()].link;
         match self.pages.get(newest.next.page.index()) {
-            Some(named) if newest.number > 0 => newest.verdict(named.number),
+            Some(named) if newest.number > 0 => verdict(newest.next, &named.link),
             _ => Verdict::Uncommitted,
         }
     }
@@ -242,15 +239,10 @@ impl Versions for NewestOfAll {
     }
 
     fn newest(&self, page: Lpn) -> Option<(Seen, u32)> {
-        let newest = &self.pages[page.index()];
-        let number = newest.number;
-        let named = self.pages.get(newest.next.page.index());
-        let seen = Seen {
-            version: Version { page, number },
-            slot: newest.slot,
-            next: newest.next,
-        };
-        (number > 0).then(|| (seen, named.map_or(0, |named| named.number)))
+        let &Newest { link, slot, .. } = &self.pages[page.index()];
+        let named = self.pages.get(link.next.page.index());
+        let seen = Seen { page, slot, link };
+        (link.number > 0).then(|| (seen, named.map_or(0, |named| named.link.number)))
     }
 
     fn row(&self, page: Lpn, is_ring: bool) -> &'static str {
@@ -263,61 +255,62 @@ impl Versions for NewestOfAll {
     }
 }
 
-/// The two newest versions of a page on flash.
+/// The meaning of a link to `named`, if `highest` is the highest version of its page.
+fn verdict(named: Version, highest: &Link) -> Verdict {
+    if highest.number < named.number {
+        Verdict::Uncommitted // @A
+    } else if highest.first() > named.number {
+        Verdict::Committed // @B
+    } else {
+        Verdict::AsNewestOf(named.page) // @C, @D
+    }
+}
+
+/// The newest version of a page on flash, and the newest one below its ring.
 #[derive(Debug, Clone, Copy)]
 struct Newest {
-    number: u32,
+    link: Link,
     slot: Slot,
-    next: Version,
     below: u32,
     below_slot: Slot,
 }
 
 impl Newest {
     const NONE: Newest = Newest {
-        number: 0,
-        slot: Slot::Empty,
-        next: Version {
-            page: Lpn(0),
+        link: Link {
             number: 0,
+            again: 0,
+            next: Version {
+                page: Lpn(0),
+                number: 0,
+            },
         },
+        slot: Slot::Empty,
         below: 0,
         below_slot: Slot::Empty,
     };
 
-    /// Adds a version. Returns whether it is a copy of the newest one.
-    fn see(&mut self, number: u32, slot: Slot, next: Version) -> bool {
-        if number > self.number {
-            *self = Newest {
-                number,
-                slot,
-                next,
-                below: self.number,
-                below_slot: self.slot,
-            };
-        } else if number == self.number {
-            return true;
-        } else if number > self.below {
-            (self.below, self.below_slot) = (number, slot);
+    /// Adds a version. Returns a copy of the newest one, or another of its ring.
+    fn see(&mut self, slot: Slot, link: Link) -> Option<(Slot, Link)> {
+        let before = (self.slot, self.link);
+        if link.number > self.link.number {
+            (self.slot, self.link) = (slot, link);
+            if before.1.number >= link.first() {
+                return Some(before);
+            }
+            (self.below, self.below_slot) = (before.1.number, before.0);
+        } else if link.number >= self.link.first() {
+            return Some((slot, link));
+        } else if link.number > self.below {
+            (self.below, self.below_slot) = (link.number, slot);
         }
-        false
-    }
-
-    /// The verdict of the link, if `highest` is the highest version of the page that it names.
-    fn verdict(&self, highest: u32) -> Verdict {
-        if highest < self.next.number {
-            Verdict::Uncommitted // @A
-        } else if highest > self.next.number {
-            Verdict::Committed // @B
-        } else {
-            Verdict::AsNewestOf(self.next.page) // @C, @D
-        }
+        None
     }
 
     /// The version that counts, and where it is.
     fn counting(&self, is_committed: bool) -> (u32, Slot) {
         if is_committed {
-            (self.number, self.slot)
+            (self.link.number, self.slot)
         } else {
             (self.below, self.below_slot)
         }

@@ -3,34 +3,27 @@
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::Kind;
-use crate::commit::cyclic::bench::{Walk, bench, every_ring, judged, version};
+use crate::commit::cyclic::bench::{Landed, Walk, bench, every_ring, judged, landed, version};
 use crate::commit::small_device::EVERYTHING;
 use crate::ftl::{Cause, Operation};
 
-/// A version of a page, and its link.
-fn seen(version: Version, next: Version) -> Seen {
-    Seen {
-        version,
-        slot: Slot::Page(Ppn(version.number)),
-        next,
-    }
-}
-
 /// Versions of pages below `pages`, each with its link.
-fn found(pages: u32, versions: &[(Version, Version)]) -> NewestOfAll {
+fn found(pages: u32, versions: impl IntoIterator<Item = Landed>) -> NewestOfAll {
     let mut found = NewestOfAll::none(pages);
-    for &(version, next) in versions {
-        found.see(seen(version, next), &[]);
+    for Landed { page, link } in versions {
+        let (page, slot) = (Lpn(page), Slot::Page(Ppn(link.number)));
+        found.see(Seen { page, slot, link }, &[]);
     }
     found
 }
 
-/// P's newest version links to number `named` of Q, whose highest version on flash is `highest`. P
-/// is page 0, Q is page 1, and page 2 is blank.
+/// P's newest version links to number `named` of Q, whose highest version on flash is `highest`,
+/// with `again` others before it in its ring. P is page 0, Q is page 1, and page 2 is blank.
 #[derive(Debug)]
 struct Facts {
     named: u32,
     highest: u32,
+    again: u32,
     walk: Walk,
     /// Whether there is an older version of P.
     has_older: bool,
@@ -40,9 +33,9 @@ struct Facts {
 /// newest one, 6 the one below.
 const TABLE: [Case<Facts, u32>; 4] = cases! { |facts|
     "@A": facts.highest < facts.named => facts.older();
-    "@B": facts.highest > facts.named => 7;
-    "@C": facts.highest == facts.named && facts.walk == Walk::HasBeen => 7;
-    "@D": facts.highest == facts.named && facts.walk != Walk::HasBeen => match facts.walk {
+    "@B": facts.highest - facts.again > facts.named => 7;
+    "@C": facts.is_of_its_ring() && facts.walk == Walk::HasBeen => 7;
+    "@D": facts.is_of_its_ring() && facts.walk != Walk::HasBeen => match facts.walk {
         Walk::Committed => 7,
         _ => facts.older(),
     };
@@ -52,11 +45,12 @@ impl Facts {
     fn all() -> Vec<Facts> {
         let mut all = Vec::new();
         for (named, highest) in (1..4).flat_map(|named| (0..5).map(move |high| (named, high))) {
-            for walk in Walk::ALL {
-                for has_older in [false, true] {
+            for (walk, again) in Walk::ALL.into_iter().flat_map(|w| [(w, 0), (w, 1), (w, 2)]) {
+                for has_older in [false, true].into_iter().filter(|_| again <= highest) {
                     all.push(Facts {
                         named,
                         highest,
+                        again,
                         walk,
                         has_older,
                     });
@@ -66,20 +60,26 @@ impl Facts {
         all
     }
 
+    fn is_of_its_ring(&self) -> bool {
+        (self.highest - self.again..=self.highest).contains(&self.named)
+    }
+
     fn older(&self) -> u32 {
         if self.has_older { 6 } else { 0 }
     }
 
     fn found(&self) -> NewestOfAll {
         let (p, named) = (version(0, 7), version(1, self.named));
-        let mut versions = vec![(p, named)];
+        let mut versions = vec![landed(p, named)];
         if self.has_older {
-            versions.push((version(0, 6), version(0, 6)));
+            versions.push(landed(version(0, 6), version(0, 6)));
         }
         if self.highest > 0 {
-            versions.push((version(1, self.highest), self.walk.link(self.highest)));
+            let mut q = landed(version(1, self.highest), self.walk.link(self.highest));
+            q.link.again = self.again;
+            versions.push(q);
         }
-        found(3, &versions)
+        found(3, versions)
     }
 
     /// The version of P that counts. Also checks its place.
@@ -108,42 +108,80 @@ fn a_judge_that_is_content_with_one_link_differs_from_the_table() {
 #[test]
 fn a_walk_of_three_comes_back_to_where_it_began_or_breaks_off() {
     let (a, b, c) = (version(0, 5), version(1, 8), version(2, 2));
-    let ring = found(3, &[(a, b), (b, c), (c, a)]);
+    let of = |links: [_; 3]| found(3, links.map(|(version, next)| landed(version, next)));
+    let ring = of([(a, b), (b, c), (c, a)]);
     assert_eq!(judged(&ring, 3), [true; 3]);
-    let broken = found(3, &[(a, b), (b, version(2, 3)), (c, c)]);
+    let broken = of([(a, b), (b, version(2, 3)), (c, c)]);
     assert_eq!(judged(&broken, 3), [false, false, true]);
 }
 
-#[test]
-fn a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
-    let mut cases = 0;
-    every_ring(|landed, whole| {
+/// How many cases there are, and in how many of them another version counts than the last of each
+/// page in a closed ring, or the one before an open ring.
+fn rings_that_differ(waits: bool, change: fn(Landed) -> Landed) -> [u32; 2] {
+    let [mut cases, mut differ] = [0, 0];
+    every_ring(2, waits, |ring, closed| {
         // Every page has a committed version 1 that links to itself.
-        let before = (0..4).map(|page| (version(page, 1), version(page, 1)));
-        let ring = landed
-            .iter()
-            .map(|&(page, next)| (version(page, 2), version(next, 2)));
-        let judged = judged(&found(4, &before.chain(ring).collect::<Vec<_>>()), 4);
-        for page in 0..4 {
-            let right = whole || landed.iter().all(|&(other, _)| other != page);
-            assert_eq!(judged[page as usize], right, "{landed:?}");
-        }
+        let before = (0..4).map(|page| landed(version(page, 1), version(page, 1)));
+        let found = found(4, before.chain(ring.iter().copied().map(change)));
+        let judged = judged(&found, 4);
+        let is_right = (0..4).all(|page| {
+            let own = ring.iter().filter(|landed| closed && landed.page == page);
+            let last = own.map(|landed| landed.link.number).max().unwrap_or(1);
+            found.counting(Lpn(page), judged[page as usize]).0 == last
+        });
         cases += 1;
+        differ += u32::from(!is_right);
     });
-    assert!(cases > 1_000);
+    [cases, differ]
 }
 
 #[test]
-fn versions_are_seen_in_any_order_and_the_two_highest_are_kept() {
-    for order in [[1, 2, 3], [3, 2, 1], [2, 3, 1], [1, 3, 2], [3, 1, 2]] {
-        let mut page = Newest::NONE;
-        for number in order {
-            let copy = page.see(number, Slot::Page(Ppn(number)), version(0, number));
-            assert!(!copy);
+fn d4_a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
+    let [cases, differ] = rings_that_differ(true, |landed| landed);
+    assert!(cases > 5_000 && differ == 0, "{differ} of {cases}");
+    let [_, uncounted] = rings_that_differ(true, |mut landed| {
+        landed.link.again = 0;
+        landed
+    });
+    assert!(uncounted > 0, "without the count");
+    let [_, unwaited] = rings_that_differ(false, |landed| landed);
+    assert!(unwaited > 0, "without the wait");
+}
+
+#[test]
+fn versions_are_seen_in_any_order_and_the_highest_below_their_ring_is_kept() {
+    let orders = |n: usize| {
+        (0..n.pow(n as u32)).map(move |at| {
+            let places: Vec<usize> = (0..n).map(|i| at / n.pow(i as u32) % n).collect();
+            places
+        })
+    };
+    // Numbers, each with how many come before it in its ring; and what counts otherwise.
+    let stories: [(&[(u32, u32)], u32); 3] = [
+        (&[(1, 0), (2, 0), (3, 0)], 2),
+        (&[(1, 0), (2, 0), (3, 1), (4, 2)], 1),
+        (&[(1, 0), (2, 1), (3, 0), (4, 1)], 2),
+    ];
+    for (versions, below) in stories {
+        let is_whole = |order: &Vec<usize>| (0..order.len()).all(|i| order.contains(&i));
+        for order in orders(versions.len()).filter(is_whole) {
+            let mut page = Newest::NONE;
+            let mut others = 0;
+            for (number, again) in order.iter().map(|&at| versions[at]) {
+                let next = version(0, number);
+                let link = Link {
+                    number,
+                    again,
+                    next,
+                };
+                others += u32::from(page.see(Slot::Page(Ppn(number)), link).is_some());
+            }
+            let last = versions.len() as u32;
+            assert_eq!((page.link.number, page.below), (last, below), "{order:?}");
+            assert_eq!(page.below_slot, Slot::Page(Ppn(below)));
+            assert!(others >= page.link.again, "each of its ring is known");
+            assert!(page.see(Slot::Page(Ppn(9)), page.link).is_some(), "a copy");
         }
-        assert!(page.see(3, Slot::Page(Ppn(9)), version(0, 3)));
-        assert_eq!((page.number, page.below), (3, 2));
-        assert_eq!(page.below_slot, Slot::Page(Ppn(2)));
     }
 }
 
