@@ -30,7 +30,9 @@ fn a_page_is_dirty_if_it_was_changed_and_not_if_it_was_only_accessed_for_a_write
 
 #[test]
 fn a_pool_full_of_pages_that_cannot_be_stolen_costs_the_youngest() {
-    let mut small = SmallHost::new(Stack::Force(Kind::Scc), config());
+    let steal = false;
+    let stays = HostConfig { steal, ..config() };
+    let mut small = SmallHost::new(Stack::Force(Kind::Scc), stays);
     let (old, young) = (small.begin(), small.begin());
     for page in 0..3 {
         small.write(young, rid(page, 0), Some(b"young"));
@@ -46,7 +48,7 @@ fn a_pool_full_of_pages_that_cannot_be_stolen_costs_the_youngest() {
     assert_eq!(small.contents().len(), 4);
     assert_eq!(small.host().stats().pages_stolen, 0);
     // With steal, no transaction is aborted.
-    let mut small = SmallHost::new(Stack::Force(Kind::Cfc), config());
+    let mut small = SmallHost::new(Stack::Force(Kind::Scc), config());
     let tx = small.begin();
     for page in 0..10 {
         small.write(tx, rid(page, 0), Some(b"much"));
@@ -130,7 +132,6 @@ fn a_database_whose_numbers_are_near_their_end_takes_no_writes_and_can_be_read()
 fn a_transaction_that_is_rolled_back_leaves_its_pages_on_flash_if_asked_to() {
     for kind in [Kind::Scc, Kind::Bpcc, Kind::Cfc, Kind::Afc] {
         let written = |flush: bool, steal: bool| {
-            let steal = Some(steal);
             let config = HostConfig { steal, ..config() };
             let config = config.with("flush_aborted", flush);
             let mut small = SmallHost::new(Stack::Force(kind), config);

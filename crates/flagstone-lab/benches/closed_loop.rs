@@ -63,7 +63,6 @@ fn main() -> ExitCode {
             device: device(),
             settings: Settings::new(),
             policy_settings: Settings::new(),
-            kept: Vec::new(),
             terms: Terms {
                 clients: CLIENTS,
                 abort_ratio: 0.05,

@@ -367,13 +367,9 @@ fn settings_that_do_not_work_are_named() {
         ..config()
     };
     assert!(wrong("wal", few).contains("frames is 1"));
-    let write_through = true;
-    let through = HostConfig {
-        write_through,
-        ..config()
-    };
-    let through = through.keep_those_of(Stack::Force(Kind::Scc));
-    assert!(wrong("force:scc", through).contains("cannot be written through"));
+    let steal = false;
+    let stays = HostConfig { steal, ..config() };
+    assert!(wrong("wal", stays).contains("leave `steal` out"));
     let short = HostConfig {
         log_pages: 3,
         ..config()

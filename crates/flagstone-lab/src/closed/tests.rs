@@ -26,7 +26,6 @@ fn closed(stack: Stack) -> Closed {
         device,
         settings: Settings::new(),
         policy_settings: Settings::new(),
-        kept: Vec::new(),
         terms: Terms {
             clients: 6,
             frames: 160,
@@ -90,6 +89,7 @@ fn every_stack_runs_every_transaction_to_its_end_and_the_same_twice() {
 fn a_transaction_that_never_fits_the_pool_is_given_up_in_words() {
     let mut closed = closed(Stack::Force(Kind::Scc));
     closed.terms.frames = 20;
+    closed.terms.steal = false;
     // A single client, so that it is aborted for no other reason.
     closed.terms.clients = 1;
     let error = closed.run(&mut tpcc(&closed)).unwrap_err().to_string();

@@ -202,7 +202,7 @@ impl Batch {
         page: u32,
     ) -> Result<Nanos, DeviceError> {
         let mut now = now;
-        // Some protocols accept each page once per transaction.
+        // A host writes a page once per transaction.
         if self.written.len() == BATCH_PAGES || self.written.contains(&page) {
             now = self.end(device, now)?;
         }

@@ -124,7 +124,6 @@ fn clients_of_a_database_stop() {
         device: DeviceSpec::load("small").expect("a preset"),
         settings: Settings::new(),
         policy_settings: Settings::new(),
-        kept: Vec::new(),
         terms: closed::Terms {
             clients: 8,
             ..closed::Terms::default()

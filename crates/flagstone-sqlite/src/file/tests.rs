@@ -145,7 +145,7 @@ fn it_is_as_a_file_is_for_any_size_of_page() {
 }
 
 #[test]
-fn it_is_so_for_a_protocol_that_takes_each_page_once_a_transaction() {
+fn it_is_so_for_a_protocol_whose_pages_name_each_other() {
     for page in [512, 1024] {
         for reserved in [0, 64] {
             model(Kind::Scc, page, reserved);

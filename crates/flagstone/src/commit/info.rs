@@ -83,7 +83,8 @@ pub struct Info {
 }
 
 impl Info {
-    /// Defaults: an atomic protocol that takes one transaction at a time, and requires nothing of the FTL. The fields of a protocol override this.
+    /// Defaults: an atomic protocol that takes one transaction at a time, and requires nothing of
+    /// the FTL. The fields of a protocol override this.
     pub const fn new(name: &'static str, idea: &'static str) -> Info {
         Info {
             name,

@@ -165,7 +165,6 @@ fn closed(
         device: device.clone(),
         settings: set.of(stack.manager()),
         policy_settings: set.of(args.host.policy().info()),
-        kept: Vec::new(),
         terms: Terms {
             clients: args.clients.unwrap_or(super::CLIENTS),
             speedup: args.speedup,

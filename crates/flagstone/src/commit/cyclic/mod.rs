@@ -13,13 +13,14 @@
 //!
 //! A link names a version, not a place, so relocation does not change links. The programs of a ring
 //! need no order. While one of them is missing, the link to it names a version above the newest one
-//! of its page on flash. That page gets no version of another transaction before this one has ended.
+//! of its page on flash. That page gets no version of another transaction before this one has
+//! ended.
 //!
 //! A transaction may write a page again. Then the ring has several versions of it, one number after
-//! the other, and each records how many precede it there. The last of them counts, and a link to any
-//! of them is one to the last. Before one that is not the first is programmed, all of the ring so
-//! far is durable, so nothing is missing between it and those before. Of the version that is held
-//! back the contents are replaced instead.
+//! the other, and each records how many precede it there. The last of them counts, and a link to
+//! any of them is one to the last. Before one that is not the first is programmed, all of the ring
+//! so far is durable, so nothing is missing between it and those before. Of the version that is
+//! held back the contents are replaced instead.
 //!
 //! A *leftover* is an uncommitted version that is still on flash. The protocol's [`Rule`] defines
 //! how leftovers are handled.

@@ -11,12 +11,11 @@
 //!             it straddles something on flash, and with `keeps_obsolete` = `all` so is every later
 //!             one of its page. Recovery reads a summary page a block.
 //! Symbols     paper: P_j, version j of page P; h(P), the highest version on flash; SRS, the
-//!             straddle responsibility set; here: `number`, `Straddler`
+//!             straddle responsibility set; here: `number`, `Straddler`. `again`: how many versions
+//!             of P come before this one in its ring; it is in the upper bits of both numbers.
 //!
 //!   spare  0        11       15          19            23     27
 //!          | header | number | next page | next number | back |
-//!
-//!             The upper bits of the numbers count the versions of P before this one in its ring.
 //!
 //! Invariants  1. P_k straddles P_i if back(P_k) < i < k, and P_i is of another ring. A straddled
 //!                version is uncommitted.
@@ -172,10 +171,13 @@ impl Rule for Bpcc {
         })
     }
 
-    /// Invariant 3. As printed, only numbers on flash count as assigned (D1).
+    /// Invariant 3. As printed, only numbers on flash count as assigned (D1). A ring's numbers of a
+    /// page follow each other, also if a request that was given one has failed.
     fn next_number(&mut self, tables: &Tables<Leftover>, page: Lpn) -> u32 {
         let given = self.given.get(&page).copied().unwrap_or(0);
-        let number = given.max(tables.committed.of(page)) + 1;
+        let others = given.max(tables.committed.of(page));
+        let shadow = tables.rings.shadow(page);
+        let number = shadow.map_or(others, |shadow| shadow.number) + 1;
         if !tables.as_published {
             self.give(Version { page, number });
         }

@@ -8,12 +8,12 @@
 //! Commit      The last program of the ring to land.
 //! Cost        k programs for k pages; a page that an aborted transaction wrote costs an erase
 //!             before its next version. Recovery reads a summary page a block.
-//! Symbols     paper: P_j, version j of page P; h(P), the highest version on flash; here: `number`
+//! Symbols     paper: P_j, version j of page P; h(P), the highest version on flash; here: `number`.
+//!             `again`: how many versions of P come before this one in its ring; it is in the upper
+//!             bits of both numbers.
 //!
 //!   spare  0        11       15          19            23
 //!          | header | number | next page | next number |
-//!
-//!             The upper bits of the numbers count the versions of P before this one in its ring.
 //!
 //! Invariants  1. A version on flash below the highest one of its page, and not of its ring, is
 //!                committed.
