@@ -215,9 +215,9 @@ fn lighttx_as_printed_takes_the_older_of_two_writes() {
     assert!(why[0].ends_with("the older may win."), "{why:?}");
 }
 
-/// The run id of a counterexample of SCC as printed: what #2 wrote is rolled back but counts, since
-/// #4 writes the version that it refers to.
-const RING: &str = "scc.published/g0/b0/w1x2/f1/s7177/n1/d0-f-n";
+/// The run id of a counterexample of SCC as printed: what #6 wrote is rolled back but counts, since
+/// #7 writes the version that it refers to.
+const RING: &str = "scc.published/g0/b0/w1x2/f1/s169/n1/d0-f-n";
 
 /// What a filter by words would keep: the transactions that the violation names, and the writers of
 /// the page that it names.
@@ -253,19 +253,19 @@ fn a_story_keeps_what_the_violated_page_depends_on_and_leaves_the_rest_out() {
     };
     let (whole, story) = (told(true), told(false));
     let says = |pane: &Pane, what: &str| pane.steps.iter().any(|step| step.text.contains(what));
-    // The violation does not mention #4, but the version that it wrote closes the ring.
+    // The violation does not mention #7, but the version that it wrote closes the ring.
     let named = by_words(&whole);
-    assert!(named.contains("2") && !named.contains("4"), "{named:?}");
+    assert!(named.contains("6") && !named.contains("7"), "{named:?}");
     for needed in [
-        "#2 aborts",
-        "#4 asks to commit",
-        "program page 0 of #4",
-        "what #4 wrote counts",
+        "#6 aborts",
+        "#7 asks to commit",
+        "program page 0 of #7",
+        "what #7 wrote counts",
     ] {
         assert!(says(&story, needed), "{needed} is left out");
     }
     // Left-out steps are present if everything is requested.
-    for other in ["#3 aborts", "#6 begins"] {
+    for other in ["#3 aborts", "#2 begins"] {
         assert!(says(&whole, other) && !says(&story, other), "{other}");
     }
     assert!(says(&story, "steps of others") && !says(&whole, "steps of others"));
