@@ -33,7 +33,9 @@ fn every_landing_of_every_cut_of_small_runs_is_survived() {
             // Groups and logs have more in flight than can be tried in every combination.
             let most = if is_seal { work.points / 2 } else { 0 };
             assert!(work.points_whole > most, "{kind}: {work:?}");
-            assert!(work.cuts > 4 * work.points, "{kind}: {work:?}");
+            // SCC has less in flight: it waits before the second version of a page, and for erases.
+            let each = if kind == Kind::Scc { 3 } else { 4 };
+            assert!(work.cuts > each * work.points, "{kind}: {work:?}");
             assert!(work.collections > 0 || !is_seal, "{kind}: {work:?}");
         }
     }
