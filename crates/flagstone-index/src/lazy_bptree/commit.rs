@@ -21,10 +21,12 @@ impl LazyTree {
                 (victims, now) = self.super_group(now, *victim)?;
             }
             // Choosing among groups reads nodes, which takes frames. A dirty leaf evicted then has
-            // its group committed, which may have been a victim. But then there is room.
+            // its group committed, which may have been a victim. But then there is room, or more is
+            // needed than that group had.
             if !self.tree.above.is_full() {
                 break;
             }
+            victims = self.alive(victims);
             now = match victims.as_slice() {
                 [] => match self.tree.above.between(0, Key::MAX).first() {
                     Some(&(key, _)) => self.commit_key(now, key)?,
@@ -40,13 +42,10 @@ impl LazyTree {
     /// Commits a group: one read and one write of its leaf, plus splits and merges.
     pub(super) fn commit(&mut self, now: Nanos, group: BlockId) -> Result<Nanos> {
         let pool = &mut self.tree.above;
-        let leaf = pool.block(group).span.at;
-        let mut taken = std::mem::take(&mut self.taken);
-        let mut changes = std::mem::take(&mut self.changes);
-        pool.take(group, &mut taken);
-        changes.clear();
+        let leaf = pool.block(group).span().at;
+        let taken = pool.take(group);
         let of = |&(key, waiting): &(Key, Waiting)| (key, waiting.request.value());
-        changes.extend(taken.iter().map(of));
+        let changes: Vec<Change> = taken.iter().map(of).collect();
         let done = if self.one_by_one {
             self.apply_one_by_one(now, &changes)
         } else {
@@ -59,7 +58,6 @@ impl LazyTree {
         } else {
             pool.restore(&taken);
         }
-        (self.taken, self.changes) = (taken, changes);
         done
     }
 
@@ -78,7 +76,7 @@ impl LazyTree {
     /// Commits the group of a waiting key; forms the group first.
     fn commit_key(&mut self, mut now: Nanos, key: Key) -> Result<Nanos> {
         let id = self.tree.above.locate(key);
-        if self.tree.above.block(id).level > 0 {
+        if self.tree.above.block(id).level() > 0 {
             (.., now) = self.leaf_of(now, key)?;
         }
         if self.tree.above.requests.get(key).is_none() {
@@ -97,7 +95,7 @@ impl LazyTree {
         pool.counts.super_group_members += groups.len() as u64;
         let mut ranges: Vec<(Key, Key)> = groups
             .iter()
-            .map(|&id| pool.block(id).span)
+            .map(|&id| pool.block(id).span())
             .map(|span| (span.low, span.high))
             .collect();
         ranges.sort_unstable();

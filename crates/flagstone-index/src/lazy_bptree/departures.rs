@@ -51,7 +51,7 @@ fn a_victim_that_was_committed_while_it_was_chosen_is_not_committed_again() {
     // The third leaf is dirty, and not used afterwards.
     index.insert(START, 60, 2).expect("room");
     index.commit_everything(START).expect("room");
-    index.tree.above.capacity = 5;
+    index.tree.above.room = Room::Requests(5);
     // Its two requests cost one write; the three of the first leaf would split that, which is only
     // known after reading it, and makes it no better.
     for key in [60, 70] {
@@ -84,7 +84,7 @@ fn requests_are_in_the_lists_of_the_paper_and_found_without_them() {
     for (key, waiting) in pool.between(0, Key::MAX) {
         assert_eq!(pool.requests.get(key), Some(waiting.request));
         *lists
-            .entry(pool.block(pool.locate(key)).span.low)
+            .entry(pool.block(pool.locate(key)).span().low)
             .or_default() += 1;
     }
     assert!(!lists.is_empty());
@@ -94,8 +94,8 @@ fn requests_are_in_the_lists_of_the_paper_and_found_without_them() {
         let mut stack = vec![pool.root];
         while let Some(id) = stack.pop() {
             let block = pool.block(id);
-            owners.extend((block.span.low == low).then_some(block.own as usize));
-            stack.extend(block.groups());
+            owners.extend((block.span().low == low).then_some(block.own as usize));
+            stack.extend(pool.groups(id));
         }
         assert!(owners.contains(&count), "{low}: {count}, {owners:?}");
     }
@@ -129,7 +129,7 @@ fn super_groups_of_normal_victims_read_no_leaf() {
             index.insert(START, key * 10, 1).expect("room");
             index.flush(START).expect("room");
         }
-        index.tree.above.capacity = 7;
+        index.tree.above.room = Room::Requests(7);
         // The second leaf's group is the largest; its neighbours would split.
         for (key, value) in [(30, 2), (40, 2), (50, 2)] {
             index.update(START, key, value).expect("room");

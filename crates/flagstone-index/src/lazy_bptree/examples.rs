@@ -50,7 +50,7 @@ fn figure_1(policy: &str) -> LazyTree {
         request(&mut index, key, insert);
         index.flush(START).expect("room");
     }
-    index.tree.above.capacity = 4;
+    index.tree.above.room = Room::Requests(4);
     index.reset_stats();
     index
 }
@@ -80,7 +80,7 @@ fn keys(index: &mut dyn Index, from: Key, to: Key) -> Vec<Key> {
 /// The number of requests in the block of a key, and the level of the block.
 fn waiting(index: &LazyTree, key: Key) -> (u32, usize) {
     let block = index.tree.above.block(index.tree.above.locate(key));
-    (block.level.into(), block.own as usize)
+    (block.level().into(), block.own as usize)
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn deleting_40_takes_45_from_the_sibling() {
     assert_eq!(index.tree.counts.merges, 0);
     index.insert(START, 44, 1).expect("room");
     index.form_groups(START).expect("pages");
-    let block = index.tree.above.block(index.tree.above.locate(44)).span;
+    let block = index.tree.above.block(index.tree.above.locate(44)).span();
     assert_eq!(keys(&mut index, block.low, block.high), [44, 45]);
 }
 
@@ -258,7 +258,7 @@ fn super_group(less: &[Key], requests: &[(Key, bool)]) -> Vec<Key> {
     let group = index.tree.above.locate(requests[0].0);
     let (members, _) = index.super_group(START, group).expect("pages");
     let pool = &index.tree.above;
-    let mut lows: Vec<Key> = members.iter().map(|&id| pool.block(id).span.low).collect();
+    let mut lows: Vec<Key> = members.iter().map(|&id| pool.block(id).span().low).collect();
     lows.sort_unstable();
     lows
 }

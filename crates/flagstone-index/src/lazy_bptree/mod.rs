@@ -57,11 +57,11 @@ mod super_group;
 #[cfg(test)]
 mod tests;
 
-use super::bptree::{Change, ORDER, Shape, Span, Tree};
+use super::bptree::{ORDER, Shape, Span, Tree};
 use super::{BackingStore, Index, IndexError, IndexInfo, Key, Result, Settings, Value, of_cache};
 use flagstone::settings::settings;
 use flagstone::units::Nanos;
-use pool::{BlockId, CancelOut, Policy, Pool, Request, Rules, Waiting};
+use pool::{BlockId, CancelOut, Policy, Pool, Request, Room, Rules};
 use super_group::SuperGroups;
 
 pub(super) const INFO: IndexInfo = IndexInfo {
@@ -75,8 +75,8 @@ pub(super) const INFO: IndexInfo = IndexInfo {
         ..ORDER;
         pool_share: "0.5", "share of the memory for buffered requests, 0 to 0.99";
         charged: "paper",
-            "what a buffered request takes of that: paper (the bytes of its key and value), or \
-             memory (all that may be kept for it: indexes, and a block of its own)";
+            "what is counted of that: paper (the bytes of the keys and values of requests), or \
+             memory (all that is kept: requests, blocks, and their indexes)";
         policy: "cost", "which group is committed: big, cost, lru or fifo";
         prune: "true", "whether groups are formed, and leaves read, only where the victim can be";
         ties: "published",
@@ -106,11 +106,6 @@ struct LazyTree {
     exact_ties: bool,
     /// Whether a search skips parts of the pool without visiting them.
     skip: bool,
-    /// Buffer of a search, for reuse.
-    stack: Vec<BlockId>,
-    /// Buffer of a commit, for reuse.
-    taken: Vec<(Key, Waiting)>,
-    changes: Vec<Change>,
     super_groups: SuperGroups,
     /// Whether searches start at the root instead of at the deepest node that the pool knows.
     from_root: bool,
@@ -176,15 +171,19 @@ impl LazyTree {
         let on_eviction = settings.flag(&INFO, "on_eviction")?;
         let share: f64 = settings.number(&INFO, "pool_share", 0.0, 0.99)?;
         let memory = INFO.memory(settings)? as f64;
-        let request = if settings.choice(&INFO, "charged", &[("paper", true), ("memory", false)])? {
-            8 + INFO.value_bytes(settings)?
+        let value_bytes = INFO.value_bytes(settings)?;
+        let bytes = (memory * share) as usize;
+        let as_in_paper =
+            settings.choice(&INFO, "charged", &[("paper", true), ("memory", false)])?;
+        let room = if as_in_paper {
+            Room::Requests((bytes / (8 + value_bytes)).max(1))
         } else {
-            Pool::BYTES_A_REQUEST
+            Room::Bytes(bytes)
         };
-        let capacity = ((memory * share) as usize / request).max(1);
         let frames = (memory * (1.0 - share)) as usize / store.page_bytes();
         let rules = Rules {
-            capacity,
+            room,
+            value_bytes,
             cancel_out,
             on_eviction,
             policy,
@@ -203,9 +202,6 @@ impl LazyTree {
             prune: settings.flag(&INFO, "prune")?,
             exact_ties: exact_ties || policy != Policy::Cost,
             skip: true,
-            stack: Vec::new(),
-            taken: Vec::new(),
-            changes: Vec::new(),
             super_groups,
             from_root: settings.flag(&INFO, "from_root")?,
             one_by_one,
@@ -235,12 +231,12 @@ impl LazyTree {
     fn leaf_of(&mut self, now: Nanos, key: Key) -> Result<(Span, Option<BlockId>, Nanos)> {
         let id = self.tree.above.locate(key);
         let block = self.tree.above.block(id);
-        let (mut span, mut level) = (block.span, u32::from(block.level));
+        let (mut span, mut level) = (block.span(), u32::from(block.level()));
         // Below a block without a list of its own there are no other lists.
         let waits = block.own > 0 && level > 0;
         if self.from_root {
             let root = self.tree.above.block(self.tree.above.root);
-            (span, level) = (root.span, u32::from(root.level));
+            (span, level) = (root.span(), u32::from(root.level()));
         } else if level == 0 {
             return Ok((span, Some(id), now));
         }
@@ -355,7 +351,7 @@ impl Index for LazyTree {
         figures.extend([
             ("rebalancings", rebalancings as f64),
             ("pool_requests", pool.requests.len() as f64),
-            ("pool_capacity", pool.capacity as f64),
+            ("pool_capacity", pool.capacity() as f64),
             ("requests_per_commit", per_commit),
         ]);
         figures.extend(tree.figures());

@@ -8,61 +8,37 @@
 //!
 //! The paper's blocks have an array of requests, and pointers to the first child and the next
 //! sibling. Here a request is linked into its block's list and also found by a hash of its key, so
-//! queries do not search lists. A block has its children's ranges in an array, for bisection.
+//! queries do not search lists. A block has its children in an array, for bisection. All is in arrays
+//! without gaps, which name each other by indexes of four bytes.
 //!
 //! ```text
 //!   requests.rs  requests and lists           blocks.rs  blocks, and how they hang together
+//!   table.rs     requests by key, blocks by page
 //!   least.rs     the best victim below each   follow.rs  what the tree below does
+//!   room.rs      memory, and when it is full  clock.rs   times of arrival
 //!   check.rs     the check of the whole
 //! ```
 
 mod blocks;
 mod check;
+mod clock;
 mod follow;
 mod least;
 mod requests;
+mod room;
+mod table;
 
 use super::super::bptree::{Shape, Span};
 use super::super::{Key, counters};
-use blocks::{Below, Seat, UNKNOWN};
-pub(super) use blocks::{Block, BlockId, Child};
+use blocks::{Below, NONE, Owed};
+pub(super) use blocks::{Block, BlockId};
+use clock::NEVER;
 use flagstone::units::Lpn;
 pub(super) use least::{Least, Policy, Rank, Score};
-use requests::{List, Place, Requests};
+use requests::{Place, Requests};
 pub(super) use requests::{Request, Waiting};
-use rustc_hash::FxHashMap;
-use std::num::NonZeroU32;
-
-/// Sums over several requests.
-#[derive(Debug, Clone, Copy)]
-struct Count {
-    own: usize,
-    /// Number of entries by which they enlarge a leaf.
-    growth: i64,
-    /// Arrival of the newest and of the oldest request.
-    hit: u64,
-    born: u64,
-}
-
-impl Default for Count {
-    fn default() -> Count {
-        Count {
-            own: 0,
-            growth: 0,
-            hit: 0,
-            born: u64::MAX,
-        }
-    }
-}
-
-impl Count {
-    fn take(&mut self, waiting: &Waiting) {
-        self.own += 1;
-        self.growth += waiting.request.growth();
-        self.hit = self.hit.max(waiting.stamp);
-        self.born = self.born.min(waiting.stamp);
-    }
-}
+pub(super) use room::Room;
+use table::Table;
 
 counters! {
     /// Counters.
@@ -106,33 +82,29 @@ pub(super) enum CancelOut {
 pub(super) struct Pool {
     pub(super) requests: Requests,
     blocks: Vec<Block>,
-    /// Seats by block index.
-    seats: Vec<Seat>,
-    free: Vec<u32>,
-    by_page: FxHashMap<Lpn, BlockId>,
+    /// What index blocks have beside.
+    belows: Vec<Below>,
+    by_page: Table,
     pub(super) root: BlockId,
-    /// Maximum number of requests.
-    pub(super) capacity: usize,
+    pub(super) room: Room,
+    owed: Owed,
     cancel_out: CancelOut,
     /// Whether evicting a dirty leaf commits its requests.
     pub(super) on_eviction: bool,
-    clock: u64,
+    clock: u32,
     pub(super) policy: Policy,
     /// Half the entries of a full leaf.
     leaf_order: usize,
     /// Whether the best victim below a block is cached by searches and invalidated at each change.
     /// `true` if victims are super groups.
     second_hand: bool,
-    /// Buffer of divisions, for reuse.
-    moving: Vec<(Key, Place)>,
-    made: Vec<BlockId>,
     pub(super) counts: Counts,
 }
 
 /// Configuration of a pool.
 pub(super) struct Rules {
-    /// Maximum number of requests.
-    pub(super) capacity: usize,
+    pub(super) room: Room,
+    pub(super) value_bytes: usize,
     pub(super) cancel_out: CancelOut,
     pub(super) on_eviction: bool,
     pub(super) policy: Policy,
@@ -141,59 +113,25 @@ pub(super) struct Rules {
 }
 
 impl Pool {
-    /// An entry in the index of pages, with its control byte.
-    const ENTRY: usize = size_of::<(Lpn, BlockId)>() + 1;
-    /// About the most that is kept for a request: its slot, its place in the index of keys, a group
-    /// block for it alone, and an index block for that.
-    pub(super) const BYTES_A_REQUEST: usize = {
-        let seat = size_of::<Seat>() + size_of::<Child>();
-        let block = size_of::<Block>() + seat + Pool::ENTRY;
-        Requests::BYTES_A_REQUEST + 2 * block
-    };
-
     pub(super) fn new(root: Lpn, height: u32, shape: Shape, rules: Rules) -> Pool {
         let mut pool = Pool {
-            requests: Requests::new(),
+            requests: Requests::new(rules.value_bytes),
             blocks: Vec::new(),
-            seats: Vec::new(),
-            free: Vec::new(),
-            by_page: FxHashMap::default(),
-            root: BlockId {
-                index: 0,
-                serial: NonZeroU32::MIN,
-            },
-            capacity: rules.capacity,
+            belows: Vec::new(),
+            by_page: Table::default(),
+            root: BlockId::first(root),
+            room: rules.room,
+            owed: Owed::default(),
             cancel_out: rules.cancel_out,
             on_eviction: rules.on_eviction,
             clock: 0,
             policy: rules.policy,
             leaf_order: shape.leaf_order,
             second_hand: rules.super_groups,
-            moving: Vec::new(),
-            made: Vec::new(),
             counts: Counts::default(),
         };
-        pool.root = pool.add(whole(root), height as u8 - 1, None);
+        pool.add(whole(root), height as u8 - 1);
         pool
-    }
-
-    #[inline]
-    pub(super) fn is_full(&self) -> bool {
-        self.requests.len() >= self.capacity
-    }
-
-    /// Bytes of requests and blocks, including spare capacity.
-    pub(super) fn memory(&self) -> (u64, u64) {
-        let blocks = self.blocks.capacity() * size_of::<Block>();
-        let seats = self.seats.capacity() * size_of::<Seat>();
-        let pages = self.by_page.capacity() * Pool::ENTRY;
-        let below = self
-            .blocks
-            .iter()
-            .filter_map(|block| block.below.as_ref())
-            .map(|below| size_of::<Below>() + below.children.capacity() * size_of::<Child>());
-        let blocks = blocks + seats + pages + below.sum::<usize>();
-        (self.requests.memory() as u64, blocks as u64)
     }
 
     /// Records the size of a leaf.
@@ -206,24 +144,23 @@ impl Pool {
     /// Records the size of a group's leaf.
     pub(super) fn learn_of(&mut self, id: BlockId, len: usize) {
         if self.block(id).node_size() != Some(len) {
-            self.edit(id, |block| block.set_node_size(len));
+            self.edit(id, |block| block.set_node_size(Some(len)));
         }
     }
 
     /// Requests with keys from `low` to `high`, sorted by key.
     pub(super) fn between(&self, low: Key, high: Key) -> Vec<(Key, Waiting)> {
         let mut found = Vec::new();
-        let mut stack = vec![self.root];
-        while let Some(id) = stack.pop() {
-            let block = self.block(id);
-            let own = self.requests.of(block.list);
+        let mut stack = vec![self.index(self.root)];
+        while let Some(index) = stack.pop() {
+            let own = self.requests.of(self.blocks[index as usize].list);
             let own = own.filter(|(_, key, _)| (low..=high).contains(key));
             found.extend(own.map(|(_, key, waiting)| (key, waiting)));
-            let children = block.children();
-            let first = children.partition_point(|child| child.high < low);
+            let child = |index: u32| &self.blocks[index as usize];
+            let children = self.children(index);
+            let first = children.partition_point(|&index| child(index).high < low);
             let inside = children[first..].iter();
-            let inside = inside.take_while(|child| child.low <= high);
-            stack.extend(inside.map(|child| child.id));
+            stack.extend(inside.take_while(|&&index| child(index).low <= high));
         }
         found.sort_unstable_by_key(|&(key, _)| key);
         found
@@ -239,15 +176,13 @@ impl Pool {
             self.put(key, Request::Insert(value));
             return;
         }
-        self.clock += 1;
+        let stamp = self.tick();
         self.counts.requests += 1;
         let id = self.locate(key);
-        let stamp = self.clock;
         let place = self.requests.place(key);
         let old = place.map(|place| self.requests.waiting(place).1.request);
         let joined = join(self.cancel_out, old, new);
-        let mut list = self.block(id).list;
-        let mut own = self.block(id).own;
+        let (mut list, mut own) = (self.block(id).list, self.block(id).own);
         match (place, joined) {
             (None, None) => {}
             (None, Some(request)) => {
@@ -266,99 +201,111 @@ impl Pool {
                 self.counts.cancelled += 2;
             }
         }
-        let growth = |request: Option<Request>| request.map_or(0, Request::growth) as i32;
-        self.hit(id, stamp);
+        let growth = |request: Option<Request>| request.map_or(0, Request::growth);
+        let policy = self.policy;
         self.edit(id, |block| {
             (block.list, block.own) = (list, own);
-            block.born = block.born.min(stamp);
-            block.growth += growth(joined) - growth(old);
+            block.arrive(stamp, policy);
+            block.grow(growth(joined) - growth(old));
         });
+        self.fill();
         self.tidy(id);
+    }
+
+    /// Fills the places of removed requests with the last ones.
+    fn fill(&mut self) {
+        for hole in self.requests.holes().into_iter().rev() {
+            if let Some((key, last)) = self.requests.fill(hole) {
+                let index = self.locate_index(key);
+                let list = &mut self.blocks[index as usize].list;
+                self.requests.relink(list, last, hole);
+            }
+        }
+        self.requests.settle();
     }
 
     /// Distributes the own requests of an index block to new children, by the entries of its node
     /// (lines 6 to 11 of algorithm 3).
     pub(super) fn divide(&mut self, id: BlockId, page: &[u8], shape: Shape) {
-        let block = self.block(id);
-        let (span, level, least, list) = (block.span, block.level, block.least(), block.list);
+        let index = self.index(id);
+        let block = self.blocks[index as usize];
+        let (level, policy) = (block.level(), self.policy);
         let divides = block.own > 0 && level > 0;
         let Some(len) = shape.inner_len(page).filter(|_| divides) else {
             return;
         };
         self.counts.blocks_divided += 1;
-        let mut moving = std::mem::take(&mut self.moving);
-        let mut made = std::mem::take(&mut self.made);
-        moving.clear();
-        made.clear();
-        let own = self.requests.of(list);
-        moving.extend(own.map(|(place, key, _)| (key, place)));
-        moving.sort_unstable_by_key(|&(key, _)| key);
-        let block = self.slot_mut(id);
-        (block.list, block.own) = (List::EMPTY, 0);
-        (block.growth, block.born) = (0, u64::MAX);
-        let mut rest = &moving[..];
-        while let Some(&(key, _)) = rest.first() {
-            let slot = Shape::route(page, len, key);
-            let (low, high) = Shape::bounds(page, len, slot, span.low, span.high);
-            let at = Shape::child(page, slot);
-            let part = rest.iter().take_while(|&&(key, _)| key <= high).count();
-            let (part, others) = rest.split_at(part);
-            let child = self.add(Span { at, low, high }, level - 1, Some(id));
-            let places = part.iter().map(|&(_, place)| place);
-            let mut count = Count::default();
-            let mut list = List::EMPTY;
-            for place in places {
-                count.take(&self.requests.waiting(place).1);
-                self.requests.link(&mut list, place);
-            }
-            self.start(child, list, count);
-            self.adopt(id, child);
-            made.push(child);
-            rest = others;
+        let least = self.known_least(index).filter(|_| level == 1);
+        self.owe(level, block.own, 0);
+        self.block_at(index).clear(policy);
+        let mut list = block.list;
+        while let Some(place) = self.requests.unlink_first(&mut list) {
+            let (key, _) = self.requests.waiting(place);
+            let child = self.child_with(index, key).unwrap_or_else(|| {
+                let slot = Shape::route(page, len, key);
+                let (low, high) = Shape::bounds(page, len, slot, block.low, block.high);
+                let at = Shape::child(page, slot);
+                let child = self.add(Span { at, low, high }, level - 1);
+                self.adopt(index, child);
+                child
+            });
+            self.receive(child, place);
         }
-        let least = least.filter(|_| level == 1);
-        self.was_divided(id, least, &made);
-        (self.moving, self.made) = (moving, made);
+        self.was_divided(index, least);
+    }
+
+    /// Adds a request that is in no list to a block. The results cached above are left as they are.
+    fn receive(&mut self, index: u32, place: Place) {
+        let (_, waiting) = self.requests.waiting(place);
+        let policy = self.policy;
+        let block = &mut self.blocks[index as usize];
+        self.requests.link(&mut block.list, place);
+        block.own += 1;
+        block.grow(waiting.request.growth());
+        block.arrive(waiting.stamp, policy);
+        let (level, own) = (block.level(), block.own);
+        self.owe(level, own - 1, own);
     }
 
     /// Assigns requests to a new block.
-    fn start(&mut self, id: BlockId, list: List, count: Count) {
-        self.hit(id, count.hit);
-        self.edit(id, |block| {
-            (block.list, block.own) = (list, count.own as u32);
-            (block.growth, block.born) = (count.growth as i32, count.born);
-        });
+    fn start(&mut self, index: u32, own: Vec<Place>) {
+        for place in own {
+            self.receive(index, place);
+        }
+        self.edit(self.id(index), |_| ());
     }
 
-    /// Removes a group block and returns its requests in `into`, sorted by key.
-    pub(super) fn take(&mut self, id: BlockId, into: &mut Vec<(Key, Waiting)>) {
-        into.clear();
+    /// Removes a group block and returns its requests, sorted by key.
+    pub(super) fn take(&mut self, id: BlockId) -> Vec<(Key, Waiting)> {
+        let mut taken = Vec::new();
         let mut list = self.block(id).list;
         self.requests.remove_where(&mut list, |_, key, waiting| {
-            into.push((key, waiting));
+            taken.push((key, waiting));
             true
         });
-        into.sort_unstable_by_key(|&(key, _)| key);
+        taken.sort_unstable_by_key(|&(key, _)| key);
+        let policy = self.policy;
         self.edit(id, |block| {
-            (block.list, block.own) = (List::EMPTY, 0);
-            (block.growth, block.born) = (0, u64::MAX);
-            block.size = UNKNOWN;
+            block.clear(policy);
+            block.set_node_size(None);
         });
+        self.fill();
         self.tidy(id);
+        taken
     }
 
     /// Restores requests that could not be committed.
     pub(super) fn restore(&mut self, taken: &[(Key, Waiting)]) {
+        let policy = self.policy;
         for &(key, waiting) in taken {
             let id = self.locate(key);
             let mut list = self.block(id).list;
             self.requests.push(&mut list, key, waiting);
-            self.hit(id, self.rank(id).hit.max(waiting.stamp));
             self.edit(id, |block| {
                 block.list = list;
                 block.own += 1;
-                block.growth += waiting.request.growth() as i32;
-                block.born = block.born.min(waiting.stamp);
+                block.grow(waiting.request.growth());
+                block.arrive(waiting.stamp, policy);
             });
         }
     }
@@ -371,16 +318,17 @@ impl Pool {
             let goes = (low..=high).contains(&key);
             if goes {
                 removed += 1;
-                growth += waiting.request.growth() as i32;
+                growth += waiting.request.growth();
             }
             goes
         });
         self.edit(id, |block| {
             block.list = list;
             block.own -= removed;
-            block.growth -= growth;
-            block.size = UNKNOWN;
+            block.grow(-growth);
+            block.set_node_size(None);
         });
+        self.fill();
         self.tidy(id);
     }
 }

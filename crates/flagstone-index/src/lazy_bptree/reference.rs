@@ -18,7 +18,7 @@ struct Family {
 
 impl LazyTree {
     fn family(&mut self, now: Nanos, parent: BlockId) -> Result<(Family, Nanos)> {
-        let at = self.tree.above.block(parent).span.at;
+        let at = self.tree.above.block(parent).span().at;
         let (pages, now) = self.tree.look(now, at, |pool, page, shape| {
             let len = shape.inner_len(page)?;
             if pool.get(parent).is_some() {
@@ -47,7 +47,7 @@ impl LazyTree {
             return Ok((false, now));
         };
         let after =
-            (block.node_size().unwrap_or(0) as i64 + i64::from(block.growth)).max(0) as usize;
+            (block.node_size().unwrap_or(0) as i64 + i64::from(block.growth())).max(0) as usize;
         let mut right = false;
         for other in [slot + 1, slot.wrapping_sub(1)] {
             let Some(&page) = family.pages.get(other) else {
@@ -107,7 +107,7 @@ impl LazyTree {
         now: Nanos,
         id: BlockId,
     ) -> Result<(Vec<BlockId>, Nanos)> {
-        let Some(parent) = self.tree.above.block(id).parent else {
+        let Some(parent) = self.tree.above.parent(id) else {
             return Ok((vec![id], now));
         };
         let (family, now) = self.family(now, parent)?;

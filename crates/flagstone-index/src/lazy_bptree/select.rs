@@ -40,10 +40,10 @@ impl LazyTree {
     /// a leaf that keeps its number of entries, since that can neither split nor underflow.
     pub(super) fn size_up(&mut self, now: Nanos, id: BlockId) -> Result<Nanos> {
         let block = self.tree.above.block(id);
-        if block.node_size().is_some() || block.growth == 0 {
+        if block.node_size().is_some() || block.growth() == 0 {
             return Ok(now);
         }
-        let at = block.span.at;
+        let at = block.span().at;
         let (len, now) = self
             .tree
             .look(now, at, |_, page, shape| shape.leaf_len(page))?;
@@ -55,7 +55,7 @@ impl LazyTree {
 
     /// Divides the list of an index block.
     pub(super) fn divide(&mut self, now: Nanos, id: BlockId) -> Result<Nanos> {
-        let at = self.tree.above.block(id).span.at;
+        let at = self.tree.above.block(id).span().at;
         let ((), now) = self.tree.look(now, at, |pool, page, shape| {
             shape.inner_len(page)?;
             if pool.get(id).is_some() {
@@ -78,10 +78,9 @@ impl LazyTree {
             if self.skip && self.tree.above.is_full() && self.policy() != Policy::Cost {
                 // All scores are known, and so is the best one.
                 let pool = &mut self.tree.above;
-                let root = (pool.root, pool.block(pool.root).level);
-                let best = match root {
-                    (root, 0) => Some(root),
-                    (root, _) => pool.least(root).group.map(|(_, id)| id),
+                let best = match pool.block(pool.root).level() {
+                    0 => Some(pool.root),
+                    _ => pool.best_below(pool.root),
                 };
                 return Ok((best.into_iter().collect(), now));
             }
@@ -97,12 +96,13 @@ impl LazyTree {
             let Some(block) = self.tree.above.get(id) else {
                 continue;
             };
-            if block.level > 0 && block.own > 0 {
+            if block.level() > 0 && block.own > 0 {
                 now = self.divide(now, id)?;
             }
-            let block = self.tree.above.get(id).filter(|block| block.level > 1);
-            let children = block.map_or(&[][..], |block| block.children());
-            stack.extend(children.iter().map(|child| child.id));
+            let pool = &self.tree.above;
+            if pool.get(id).is_some_and(|block| block.level() > 1) {
+                stack.extend(pool.groups(id));
+            }
         }
         Ok(now)
     }
@@ -118,9 +118,7 @@ impl LazyTree {
     ) -> Result<(Option<BlockId>, Nanos)> {
         let skip = prune && self.skip;
         let mut best: Option<Best> = None;
-        let mut stack = std::mem::take(&mut self.stack);
-        stack.clear();
-        stack.push(self.tree.above.root);
+        let mut stack = vec![self.tree.above.root];
         while let Some(id) = stack.pop() {
             let Some(block) = self
                 .tree
@@ -130,14 +128,14 @@ impl LazyTree {
             else {
                 continue;
             };
-            if block.level == 0 {
+            if block.level() == 0 {
                 now = self.weigh(now, id, &mut best, prune, exact_ties)?;
                 continue;
             }
             if let Some(best) = best.filter(|_| skip) {
                 let least = self.tree.above.least(id);
                 if best.is_ahead(&least, exact_ties) {
-                    self.tree.above.counts.blocks_pruned += least.lists;
+                    self.tree.above.counts.blocks_pruned += u64::from(least.lists);
                     continue;
                 }
             }
@@ -154,18 +152,17 @@ impl LazyTree {
             let Some(block) = self.tree.above.get(id) else {
                 continue;
             };
-            if block.level > 1 {
-                stack.extend(block.children().iter().map(|child| child.id));
+            if block.level() > 1 {
+                stack.extend(self.tree.above.groups(id));
             } else if skip && exact_ties && self.policy() != Policy::Cost {
                 // Scores are known, and so is the best one.
-                if let Some((_, group)) = self.tree.above.least(id).group {
+                if let Some(group) = self.tree.above.best_below(id) {
                     now = self.weigh(now, group, &mut best, prune, exact_ties)?;
                 }
             } else {
                 now = self.weigh_all(now, id, &mut best, prune, exact_ties)?;
             }
         }
-        self.stack = stack;
         Ok((best.map(|best| best.id), now))
     }
 
@@ -181,15 +178,14 @@ impl LazyTree {
         let mut end = usize::MAX;
         while self.tree.above.is_full() {
             let pool = &self.tree.above;
-            let Some(block) = pool.get(parent) else {
+            if pool.get(parent).is_none() {
                 break;
-            };
+            }
             let may = |id| !prune || best.is_none_or(|best| best.loses(pool.rank(id), exact_ties));
-            let left = &block.children()[..end.min(block.children().len())];
-            let Some(next) = left.iter().rposition(|child| may(child.id)) else {
+            let left = pool.groups(parent).enumerate().take(end).rev();
+            let Some((next, group)) = { left }.find(|&(_, id)| may(id)) else {
                 break;
             };
-            let group = left[next].id;
             now = self.weigh(now, group, best, prune, exact_ties)?;
             end = next;
         }

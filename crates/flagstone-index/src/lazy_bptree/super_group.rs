@@ -42,11 +42,11 @@ impl LazyTree {
         let Some(block) = self.tree.above.get(id) else {
             return Ok((Operation::Normal, now));
         };
-        if reads || self.tree.cache.holds(block.span.at) {
+        if reads || self.tree.cache.holds(block.span().at) {
             now = self.size_up(now, id)?;
         }
         let order = self.tree.shape.leaf_order;
-        let after = |block: &Block| Some(block.node_size()? as i64 + i64::from(block.growth));
+        let after = |block: &Block| Some(block.node_size()? as i64 + i64::from(block.growth()));
         let operation = match self.tree.above.get(id).and_then(after) {
             Some(after) if after > 2 * order as i64 => Operation::Split,
             Some(after) if after < order as i64 => Operation::Underflow,
@@ -65,7 +65,7 @@ impl LazyTree {
         two: BlockId,
     ) -> Result<(bool, Nanos)> {
         // A growing leaf never becomes too small.
-        let shrinks = |block: &Block| block.growth < 0;
+        let shrinks = |block: &Block| block.growth() < 0;
         if !self.tree.above.get(one).is_some_and(shrinks) {
             return Ok((false, now));
         }
@@ -79,8 +79,8 @@ impl LazyTree {
         if operation != Operation::Underflow {
             return Ok((false, now));
         }
-        let after = (left.node_size().unwrap_or(0) as i64 + i64::from(left.growth)).max(0) as usize;
-        let (at, left, right) = (above.span.at, left.span.at, right.span.at);
+        let after = (left.node_size().unwrap_or(0) as i64 + i64::from(left.growth())).max(0) as usize;
+        let (at, left, right) = (above.span().at, left.span().at, right.span().at);
         let (near, mut now) = self.tree.look(now, at, |_, page, shape| {
             let len = shape.inner_len(page)?;
             let child = |slot| (slot <= len).then(|| super::Shape::child(page, slot));
@@ -155,7 +155,7 @@ impl LazyTree {
             return false;
         };
         let meet =
-            |left: &Block, right: &Block| left.span.high.checked_add(1) == Some(right.span.low);
+            |left: &Block, right: &Block| left.span().high.checked_add(1) == Some(right.span().low);
         meet(one, two) || meet(two, one)
     }
 
@@ -192,15 +192,14 @@ impl LazyTree {
 
     /// Algorithm 6: the super group of a group.
     pub(super) fn super_group(&mut self, now: Nanos, id: BlockId) -> Result<(Vec<BlockId>, Nanos)> {
-        let Some(parent) = self.tree.above.block(id).parent else {
+        let Some(parent) = self.tree.above.parent(id) else {
             return Ok((vec![id], now));
         };
         // The group's leaf will be changed, so reading it costs nothing extra.
         let now = self.size_up(now, id)?;
         let (operation, mut now) = self.operation(now, id, false)?;
         if operation == Operation::Normal {
-            let block = self.tree.above.get(parent);
-            let groups = block.map_or_else(Vec::new, Block::groups);
+            let groups = self.groups(parent);
             let Some(place) = groups.iter().position(|&other| other == id) else {
                 return Ok((Vec::new(), now));
             };
@@ -219,8 +218,7 @@ impl LazyTree {
         {
             now = self.divide(now, parent)?;
         }
-        let block = self.tree.above.get(parent);
-        let groups = block.map_or_else(Vec::new, Block::groups);
+        let groups = self.groups(parent);
         let (members, now) = self.together(now, parent, &groups)?;
         if members.contains(&id) {
             return Ok((members, now));
@@ -228,18 +226,24 @@ impl LazyTree {
         Ok((self.alive(vec![id]), now))
     }
 
-    fn alive(&self, mut groups: Vec<BlockId>) -> Vec<BlockId> {
+    /// The groups under a parent that may be gone.
+    fn groups(&self, parent: BlockId) -> Vec<BlockId> {
+        let pool = &self.tree.above;
+        let groups = pool.get(parent).map(|_| pool.groups(parent).collect());
+        groups.unwrap_or_default()
+    }
+
+    pub(super) fn alive(&self, mut groups: Vec<BlockId>) -> Vec<BlockId> {
         groups.retain(|&id| self.tree.above.get(id).is_some());
         groups
     }
 
     /// The best super group under a parent, and all its groups.
     fn best_under(&mut self, now: Nanos, parent: BlockId) -> Result<(Least, Vec<BlockId>, Nanos)> {
-        let block = self.tree.above.block(parent);
-        let (groups, members, now) = if block.level == 0 {
+        let (groups, members, now) = if self.tree.above.block(parent).level() == 0 {
             (vec![parent], Vec::new(), now)
         } else {
-            let groups = block.groups();
+            let groups = self.groups(parent);
             let (members, now) = self.together(now, parent, &groups)?;
             (self.alive(groups), members, now)
         };
@@ -250,17 +254,16 @@ impl LazyTree {
         for super_group in alone.chain(together) {
             let (mut score, mut hit) = (Score::default(), 0);
             for &member in super_group {
-                let block = self.tree.above.block(member);
-                let before = self.tree.above.rank(member).hit;
-                let own = self.tree.above.score(block, before);
-                score.gain += own.gain;
-                score.size += own.size;
-                hit = hit.max(before);
+                let own = self.tree.above.rank(member);
+                score.gain += own.score.gain;
+                score.size += own.score.size;
+                hit = hit.max(own.hit);
             }
             if self.policy() == Policy::Big {
                 score.gain = 1;
             }
-            if score.size > 0 && least.group(Rank { score, hit }, super_group[0]) {
+            let index = self.tree.above.index(super_group[0]);
+            if score.size > 0 && least.group(Rank { score, hit }, index) {
                 best = super_group.to_vec();
             }
         }
@@ -274,10 +277,11 @@ impl LazyTree {
         let mut all = Least::default();
         let mut best = None;
         for parent in self.parents() {
-            let Some(block) = self.tree.above.get(parent) else {
+            if self.tree.above.get(parent).is_none() {
                 continue;
-            };
-            let least = match block.least().filter(|_| self.skip) {
+            }
+            let known = self.tree.above.known_least(self.tree.above.index(parent));
+            let least = match known.filter(|_| self.skip) {
                 Some(least) => least,
                 None => {
                     let (least, _, done) = self.best_under(now, parent)?;
@@ -289,9 +293,10 @@ impl LazyTree {
                         .tree
                         .above
                         .get(parent)
-                        .is_some_and(|block| block.level > 0)
+                        .is_some_and(|block| block.level() > 0)
                     {
-                        self.tree.above.remember(parent, least);
+                        let index = self.tree.above.index(parent);
+                        self.tree.above.remember(index, least);
                     }
                     least
                 }
@@ -316,10 +321,10 @@ impl LazyTree {
         let mut stack = vec![pool.root];
         while let Some(id) = stack.pop() {
             let block = pool.block(id);
-            if block.level <= 1 {
+            if block.level() <= 1 {
                 parents.push(id);
             } else {
-                stack.extend(block.groups());
+                stack.extend(pool.groups(id));
             }
         }
         parents

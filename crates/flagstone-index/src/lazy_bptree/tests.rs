@@ -288,7 +288,7 @@ fn the_size_of_a_leaf_is_known_from_a_search() {
     index.form_groups(START).expect("pages");
     let group = index.tree.above.locate(55);
     assert_eq!(index.tree.above.block(group).node_size(), None);
-    let near = index.tree.above.block(group).span.low;
+    let near = index.tree.above.block(group).span().low;
     index.get(START, near).expect("a page");
     assert!(index.tree.above.block(group).node_size().is_some());
     index.check().expect("a tree and its pool");
@@ -457,12 +457,12 @@ fn super_groups_are_those_of_all_pairs() {
         index.form_groups(START).expect("pages");
         for key in (0..8000).step_by(7) {
             let id = index.tree.above.locate(key);
-            if index.tree.above.block(id).level > 0 {
+            if index.tree.above.block(id).level() > 0 {
                 continue;
             }
             let (mut found, _) = index.super_group(START, id).expect("pages");
             let (mut wanted, _) = index.super_group_by_pairs(START, id).expect("pages");
-            let low = |id: &pool::BlockId| index.tree.above.block(*id).span.low;
+            let low = |id: &pool::BlockId| index.tree.above.block(*id).span().low;
             found.sort_unstable_by_key(low);
             wanted.sort_unstable_by_key(low);
             assert_eq!(found, wanted);
@@ -500,22 +500,23 @@ fn the_check_of_the_pool_finds_what_is_wrong() {
             index.tree.above.block_mut(id).own += 1
         }),
         ("a growth", |index, id| {
-            index.tree.above.block_mut(id).growth += 1
+            index.tree.above.block_mut(id).grow(1)
         }),
         ("a range", |index, id| {
-            index.tree.above.block_mut(id).span.high += 1
+            index.tree.above.block_mut(id).high += 1
         }),
         ("a leaf's size", |index, id| {
-            index.tree.above.block_mut(id).set_node_size(77);
+            index.tree.above.block_mut(id).set_node_size(Some(77));
         }),
         ("a level", |index, id| {
-            index.tree.above.block_mut(id).level = 1
+            let parent = index.tree.above.parent(id).expect("a parent");
+            index.tree.above.block_mut(parent).lift();
         }),
         ("a lost request", |index, _| {
             index.tree.above.requests.lose(50);
         }),
         ("a lost child", |index, id| {
-            let parent = index.tree.above.block(id).parent.expect("a parent");
+            let parent = index.tree.above.parent(id).expect("a parent");
             index.tree.above.lose_children(parent);
         }),
     ];

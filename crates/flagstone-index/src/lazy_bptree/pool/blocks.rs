@@ -2,259 +2,441 @@
 
 use super::super::super::Key;
 use super::super::super::bptree::Span;
+use super::clock::NEVER;
 use super::requests::List;
-use super::{Least, Pool, Rank};
+use super::room::{grow, settle};
+use super::table::hash;
+use super::{Least, Policy, Pool};
 use flagstone::units::Lpn;
-use std::num::NonZeroU32;
 
-/// Identifies a block that may have been removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in super::super) struct BlockId {
-    pub(super) index: u32,
-    pub(super) serial: NonZeroU32,
-}
-
-/// A block, and its range.
+/// Identifies a block that may have been removed, by its node. No node gets another block while an
+/// operation keeps this: requests only leave meanwhile.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Child {
-    pub(in super::super) low: Key,
-    pub(in super::super) high: Key,
-    pub(in super::super) id: BlockId,
+pub(in super::super) struct BlockId {
+    at: Lpn,
+    /// The block's index, unless it has moved.
+    index: u32,
 }
 
-/// The known facts about a node that requests lead to, in one cache line. The time of its latest
-/// request is in its rank.
-#[derive(Debug)]
-#[repr(align(64))]
+impl PartialEq for BlockId {
+    fn eq(&self, other: &BlockId) -> bool {
+        self.at == other.at
+    }
+}
+
+impl BlockId {
+    /// The first block of a pool.
+    pub(super) fn first(at: Lpn) -> BlockId {
+        BlockId { at, index: 0 }
+    }
+}
+
+/// The known facts about a node that requests lead to, in 44 bytes.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, packed(4))]
 pub(in super::super) struct Block {
     /// The node, and its range.
-    pub(in super::super) span: Span,
-    pub(in super::super) parent: Option<BlockId>,
-    /// The child blocks of an index block.
-    pub(super) below: Option<Box<Below>>,
-    /// A lower bound of the arrival of the block's oldest request.
-    pub(in super::super) born: u64,
+    pub(super) low: Key,
+    pub(in super::super) high: Key,
+    pub(super) at: Lpn,
+    /// The index of the parent, or [`NONE`].
+    pub(super) parent: u32,
     /// The block's own requests, and their number.
     pub(super) list: List,
     pub(in super::super) own: u32,
-    /// Number of entries by which the block's requests enlarge the node.
-    pub(in super::super) growth: i32,
-    /// Number of entries in the leaf, or [`UNKNOWN`].
-    pub(super) size: u16,
-    /// Level; 0 for a group block.
-    pub(in super::super) level: u8,
+    /// When the latest request arrived. Of an index block, and of a group with the policy Fifo, a
+    /// lower bound of when the oldest did.
+    pub(super) time: u32,
+    kind: Kind,
 }
 
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Group {
+        /// Number of entries in the leaf, or [`UNKNOWN`].
+        size: u16,
+        /// Number of entries by which the requests enlarge it.
+        growth: i32,
+    },
+    Index {
+        level: u8,
+        below: u32,
+    },
+}
+
+/// No index of a block.
+pub(super) const NONE: u32 = u32::MAX;
+
 /// The size of a leaf that was never read.
-pub(super) const UNKNOWN: u16 = u16::MAX;
+const UNKNOWN: u16 = u16::MAX;
 
 /// The children of an index block.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Below {
-    /// Sorted by range.
-    pub(super) children: Vec<Child>,
+    /// Indexes, sorted by range.
+    pub(super) children: Vec<u32>,
     /// The best victims below the block, valid from the last selection until they may have changed.
     /// If known here, they are known in all index blocks below.
     pub(super) least: Option<Least>,
+    /// The index of the block.
+    owner: u32,
 }
 
-/// The contents of a removed block, which the caller must handle.
-pub(super) struct Dropped {
-    pub(super) level: u8,
-    pub(super) list: List,
-    pub(super) children: Vec<Child>,
-}
-
-/// Frequently used data of a block; for a group, its quality as a victim.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Seat {
-    pub(super) rank: Rank,
-    pub(super) serial: NonZeroU32,
-    pub(super) is_taken: bool,
+/// Numbers of blocks that divisions of lists may add.
+#[derive(Debug, Default)]
+pub(super) struct Owed {
+    pub(super) blocks: usize,
+    /// Index blocks among them.
+    pub(super) indexes: usize,
 }
 
 impl Block {
-    /// The child blocks, sorted by range.
     #[inline]
-    pub(in super::super) fn children(&self) -> &[Child] {
-        self.below.as_ref().map_or(&[], |below| &below.children)
+    pub(in super::super) fn span(&self) -> Span {
+        let Block { at, low, high, .. } = *self;
+        Span { at, low, high }
     }
 
-    /// The child blocks, without ranges.
-    pub(in super::super) fn groups(&self) -> Vec<BlockId> {
-        self.children().iter().map(|child| child.id).collect()
-    }
-
-    /// The best victims below, if known.
+    /// Level; 0 for a group block.
     #[inline]
-    pub(in super::super) fn least(&self) -> Option<Least> {
-        self.below.as_ref()?.least
+    pub(in super::super) fn level(&self) -> u8 {
+        match self.kind {
+            Kind::Group { .. } => 0,
+            Kind::Index { level, .. } => level,
+        }
     }
 
     #[inline]
-    pub(super) fn least_mut(&mut self) -> Option<&mut Least> {
-        self.below.as_mut()?.least.as_mut()
+    pub(super) fn below(&self) -> Option<usize> {
+        match self.kind {
+            Kind::Group { .. } => None,
+            Kind::Index { below, .. } => Some(below as usize),
+        }
+    }
+
+    /// Number of entries by which a group's requests enlarge the leaf.
+    #[inline]
+    pub(in super::super) fn growth(&self) -> i32 {
+        match self.kind {
+            Kind::Group { growth, .. } => growth,
+            Kind::Index { .. } => 0,
+        }
+    }
+
+    #[inline]
+    pub(in super::super) fn grow(&mut self, by: i32) {
+        if let Kind::Group { growth, .. } = &mut self.kind {
+            *growth += by;
+        }
     }
 
     /// Number of entries in the leaf, if known.
     #[inline]
     pub(in super::super) fn node_size(&self) -> Option<usize> {
-        (self.size != UNKNOWN).then_some(usize::from(self.size))
+        match self.kind {
+            Kind::Group { size, .. } if size != UNKNOWN => Some(usize::from(size)),
+            _ => None,
+        }
     }
 
-    pub(in super::super) fn set_node_size(&mut self, size: usize) {
-        self.size = size as u16;
+    pub(in super::super) fn set_node_size(&mut self, len: Option<usize>) {
+        if let Kind::Group { size, .. } = &mut self.kind {
+            *size = len.map_or(UNKNOWN, |len| len as u16);
+        }
+    }
+
+    /// Records that a request arrived.
+    #[inline]
+    pub(super) fn arrive(&mut self, stamp: u32, policy: Policy) {
+        self.time = if self.has_latest(policy) {
+            self.time.max(stamp)
+        } else {
+            self.time.min(stamp)
+        };
+    }
+
+    /// Whether the time is that of the latest request.
+    #[inline]
+    pub(super) fn has_latest(&self, policy: Policy) -> bool {
+        policy != Policy::Fifo && self.level() == 0
+    }
+
+    /// For tests: another level, of an index block.
+    #[cfg(test)]
+    pub(in super::super) fn lift(&mut self) {
+        if let Kind::Index { level, .. } = &mut self.kind {
+            *level += 1;
+        }
+    }
+
+    /// Forgets the requests.
+    pub(super) fn clear(&mut self, policy: Policy) {
+        (self.list, self.own) = (List::EMPTY, 0);
+        self.time = if self.has_latest(policy) { 0 } else { NEVER };
+        self.grow(-self.growth());
     }
 }
 
 impl Pool {
+    /// The index of a block that may have been removed.
+    #[inline]
+    fn find(&self, id: BlockId) -> Option<u32> {
+        match self.blocks.get(id.index as usize) {
+            Some(block) if block.at == id.at => Some(id.index),
+            _ => self.index_of(id.at),
+        }
+    }
+
+    /// The index of an existing block.
+    #[inline]
+    pub(in super::super) fn index(&self, id: BlockId) -> u32 {
+        self.find(id).expect("the node has a block")
+    }
+
+    #[inline]
+    fn index_of(&self, at: Lpn) -> Option<u32> {
+        let is_it = |index: u32| self.blocks[index as usize].at == at;
+        self.by_page.find(hash(u64::from(at.0)), is_it)
+    }
+
+    #[inline]
+    pub(super) fn id(&self, index: u32) -> BlockId {
+        let at = self.blocks[index as usize].at;
+        BlockId { at, index }
+    }
+
     #[inline]
     pub(in super::super) fn get(&self, id: BlockId) -> Option<&Block> {
-        let seat = &self.seats[id.index as usize];
-        (seat.is_taken && seat.serial == id.serial).then(|| &self.blocks[id.index as usize])
+        self.find(id).map(|index| &self.blocks[index as usize])
     }
 
     /// An existing block.
     #[inline]
     pub(in super::super) fn block(&self, id: BlockId) -> &Block {
-        &self.blocks[id.index as usize]
+        &self.blocks[self.index(id) as usize]
     }
 
     #[inline]
-    pub(super) fn slot_mut(&mut self, id: BlockId) -> &mut Block {
-        &mut self.blocks[id.index as usize]
+    pub(super) fn block_at(&mut self, index: u32) -> &mut Block {
+        &mut self.blocks[index as usize]
     }
 
     /// A block for tests to corrupt.
     #[cfg(test)]
     pub(in super::super) fn block_mut(&mut self, id: BlockId) -> &mut Block {
-        self.slot_mut(id)
+        let index = self.index(id);
+        self.block_at(index)
     }
 
     /// Removes the children of a block, for tests.
     #[cfg(test)]
     pub(in super::super) fn lose_children(&mut self, id: BlockId) {
-        self.slot_mut(id).below = Some(Box::default());
+        if let Some(below) = self.block(id).below() {
+            self.belows[below].children.clear();
+        }
+    }
+
+    /// The child blocks, sorted by range.
+    #[inline]
+    pub(super) fn children(&self, index: u32) -> &[u32] {
+        let below = self.blocks[index as usize].below();
+        below.map_or(&[], |below| &self.belows[below].children)
+    }
+
+    /// The child blocks, sorted by range.
+    #[inline]
+    pub(in super::super) fn groups(
+        &self,
+        id: BlockId,
+    ) -> impl DoubleEndedIterator<Item = BlockId> + ExactSizeIterator {
+        let children = self.children(self.index(id)).iter();
+        children.map(|&child| self.id(child))
+    }
+
+    pub(in super::super) fn parent(&self, id: BlockId) -> Option<BlockId> {
+        let parent = self.block(id).parent;
+        (parent != NONE).then(|| self.id(parent))
     }
 
     /// Adds a block without requests.
-    pub(super) fn add(&mut self, span: Span, level: u8, parent: Option<BlockId>) -> BlockId {
-        let block = Block {
-            span,
-            parent,
-            below: (level > 0).then(Box::default),
-            born: u64::MAX,
+    pub(super) fn add(&mut self, span: Span, level: u8) -> u32 {
+        let Span { at, low, high } = span;
+        let index = self.blocks.len() as u32;
+        let kind = if level == 0 {
+            let (size, growth) = (UNKNOWN, 0);
+            Kind::Group { size, growth }
+        } else {
+            let below = self.belows.len() as u32;
+            grow(&mut self.belows, 1);
+            self.belows.push(Below {
+                children: Vec::new(),
+                least: None,
+                owner: index,
+            });
+            Kind::Index { level, below }
+        };
+        let mut block = Block {
+            low,
+            high,
+            at,
+            parent: NONE,
             list: List::EMPTY,
             own: 0,
-            growth: 0,
-            size: UNKNOWN,
-            level,
+            time: 0,
+            kind,
         };
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.blocks[index as usize] = block;
-                index
-            }
-            None => {
-                self.blocks.push(block);
-                self.seats.push(Seat {
-                    rank: Rank::default(),
-                    serial: NonZeroU32::MIN,
-                    is_taken: false,
-                });
-                self.blocks.len() as u32 - 1
-            }
-        };
-        let seat = &mut self.seats[index as usize];
-        seat.serial = seat.serial.checked_add(1).unwrap_or(NonZeroU32::MIN);
-        seat.is_taken = true;
-        seat.rank = Rank::default();
-        let serial = seat.serial;
-        let id = BlockId { index, serial };
-        self.by_page.insert(span.at, id);
-        id
+        block.clear(self.policy);
+        grow(&mut self.blocks, 1);
+        self.blocks.push(block);
+        let hash_of = |index: u32| hash(u64::from(self.blocks[index as usize].at.0));
+        self.by_page.push(hash_of);
+        index
     }
 
     /// Removes a block. The caller handles its children and requests.
-    pub(super) fn drop_block(&mut self, id: BlockId) -> Dropped {
-        self.free.push(id.index);
-        self.seats[id.index as usize].is_taken = false;
-        let block = &mut self.blocks[id.index as usize];
-        let (at, level, list) = (block.span.at, block.level, block.list);
-        let below = block.below.take();
-        if self.by_page.get(&at) == Some(&id) {
-            self.by_page.remove(&at);
+    pub(super) fn drop_block(&mut self, index: u32) -> (Block, Vec<BlockId>) {
+        let block = self.blocks[index as usize];
+        let last = self.blocks.len() as u32 - 1;
+        let children: Vec<BlockId> = self.groups(self.id(index)).collect();
+        for child in &children {
+            self.block_at(child.index).parent = NONE;
         }
-        let children = below.map_or_else(Vec::new, |below| below.children);
-        Dropped {
-            level,
-            list,
-            children,
+        self.owe(block.level(), block.own, 0);
+        if let Some(below) = block.below() {
+            self.belows.swap_remove(below);
+            if let Some(moved) = self.belows.get(below) {
+                self.blocks[moved.owner as usize].kind = Kind::Index {
+                    level: self.blocks[moved.owner as usize].level(),
+                    below: below as u32,
+                };
+            }
+            settle(&mut self.belows);
         }
+        let hash_of = |index: u32| hash(u64::from(self.blocks[index as usize].at.0));
+        self.by_page.remove(index, hash_of);
+        if index != last {
+            self.by_page.relocate(hash_of(last), last, index);
+        }
+        self.blocks.swap_remove(index as usize);
+        if index != last {
+            self.moved(last, index);
+        }
+        settle(&mut self.blocks);
+        let hash_of = |index: u32| hash(u64::from(self.blocks[index as usize].at.0));
+        self.by_page.settle(hash_of);
+        (block, children)
+    }
+
+    /// Tells all that have the index of a block that it has changed.
+    fn moved(&mut self, from: u32, to: u32) {
+        let block = self.blocks[to as usize];
+        if self.root.at == block.at {
+            self.root.index = to;
+        }
+        if let Some(below) = block.below() {
+            self.belows[below].owner = to;
+            for &child in &self.belows[below].children {
+                self.blocks[child as usize].parent = to;
+            }
+        }
+        let mut above = block.parent;
+        while let Some(parent) = self.blocks.get(above as usize).copied() {
+            let Some(below) = parent.below().map(|below| &mut self.belows[below]) else {
+                break;
+            };
+            if above == block.parent
+                && let Some(child) = below.children.iter_mut().find(|child| **child == from)
+            {
+                *child = to;
+            }
+            if let Some((_, group)) = below.least.as_mut().and_then(|least| least.group.as_mut())
+                && *group == from
+            {
+                *group = to;
+            }
+            above = parent.parent;
+        }
+    }
+
+    /// Counts the blocks that divisions may add, after the number of requests in a block's list
+    /// changed: each request may get a block on each level below.
+    #[inline]
+    pub(super) fn owe(&mut self, level: u8, before: u32, now: u32) {
+        let level = usize::from(level);
+        let blocks = |own: u32| own as usize * level;
+        let indexes = |own: u32| own as usize * level.saturating_sub(1);
+        self.owed.blocks = self.owed.blocks + blocks(now) - blocks(before);
+        self.owed.indexes = self.owed.indexes + indexes(now) - indexes(before);
     }
 
     /// The child block whose range covers a key.
     #[inline]
-    pub(super) fn child_with(&self, id: BlockId, key: Key) -> Option<BlockId> {
-        let children = self.block(id).children();
-        let after = children.partition_point(|child| child.low <= key);
-        let child = children.get(after.checked_sub(1)?)?;
-        (key <= child.high).then_some(child.id)
+    pub(super) fn child_with(&self, index: u32, key: Key) -> Option<u32> {
+        let children = self.children(index);
+        let after = children.partition_point(|&child| self.blocks[child as usize].low <= key);
+        let child = *children.get(after.checked_sub(1)?)?;
+        (key <= self.blocks[child as usize].high).then_some(child)
     }
 
     /// The deepest block whose range covers a key.
     pub(in super::super) fn locate(&self, key: Key) -> BlockId {
-        let mut id = self.root;
-        while let Some(child) = self.child_with(id, key) {
-            id = child;
+        self.id(self.locate_index(key))
+    }
+
+    pub(super) fn locate_index(&self, key: Key) -> u32 {
+        let mut index = self.index(self.root);
+        while let Some(child) = self.child_with(index, key) {
+            index = child;
         }
-        id
+        index
     }
 
     /// The block of a node.
     #[inline]
     pub(in super::super) fn of_page(&self, at: Lpn) -> Option<BlockId> {
-        self.by_page.get(&at).copied()
+        let index = self.index_of(at)?;
+        Some(BlockId { at, index })
     }
 
     /// Removes a block without requests and children, and then such parents.
     pub(super) fn tidy(&mut self, id: BlockId) {
-        let block = self.block(id);
-        if block.own > 0 || !block.children().is_empty() {
+        let index = self.index(id);
+        if self.blocks[index as usize].own > 0 || !self.children(index).is_empty() {
             return;
         }
-        let Some(parent) = block.parent else {
+        let Some(parent) = self.parent(id) else {
             return;
         };
-        self.orphan(id);
-        self.drop_block(id);
+        self.orphan(index);
+        self.drop_block(index);
         self.tidy(parent);
     }
 
     /// Detaches a block from its parent.
-    pub(super) fn orphan(&mut self, id: BlockId) {
-        let Block { span, parent, .. } = *self.block(id);
-        let parent = parent.expect("the root has no sibling");
+    pub(super) fn orphan(&mut self, index: u32) {
+        let parent = self.blocks[index as usize].parent;
         self.forget(parent);
-        let Some(below) = &mut self.slot_mut(parent).below else {
+        let Some(below) = self.blocks[parent as usize].below() else {
             return;
         };
-        let children = &mut below.children;
-        let place = children.partition_point(|child| child.low < span.low);
-        if children.get(place).is_some_and(|child| child.id == id) {
+        let children = &mut self.belows[below].children;
+        if let Some(place) = children.iter().position(|&child| child == index) {
             children.remove(place);
+            settle(children);
         }
     }
 
     /// Attaches a block to a parent.
-    pub(super) fn adopt(&mut self, parent: BlockId, id: BlockId) {
-        let Span { low, high, .. } = self.block(id).span;
-        self.slot_mut(id).parent = Some(parent);
-        let Some(below) = &mut self.slot_mut(parent).below else {
+    pub(super) fn adopt(&mut self, parent: u32, index: u32) {
+        self.blocks[index as usize].parent = parent;
+        let low = self.blocks[index as usize].low;
+        let Some(below) = self.blocks[parent as usize].below() else {
             return;
         };
-        let children = &mut below.children;
-        let place = children.partition_point(|child| child.low < low);
-        children.insert(place, Child { low, high, id });
+        let children = &mut self.belows[below].children;
+        let blocks = &self.blocks;
+        let place = children.partition_point(|&child| blocks[child as usize].low < low);
+        grow(children, 1);
+        children.insert(place, index);
     }
 }

@@ -2,7 +2,7 @@
 //! and removed roots.
 
 use super::super::super::bptree::{Above, Change, Shape, Span};
-use super::{BlockId, Child, Count, List, Place, Pool, whole};
+use super::{BlockId, Place, Pool, whole};
 use crate::Key;
 use flagstone::units::Lpn;
 
@@ -19,7 +19,7 @@ impl Above for Pool {
         };
         let (id, low, high) = match self.of_page(at) {
             Some(id) => {
-                let Span { low, high, .. } = self.block(id).span;
+                let Span { low, high, .. } = self.block(id).span();
                 (id, low, high)
             }
             // The leaf's range is unknown, but all keys between its first and last belong to it.
@@ -50,26 +50,26 @@ impl Above for Pool {
         let Some(&one) = before.first() else {
             return;
         };
-        let level = self.block(one).level;
-        let parent = self.block(one).parent.expect("the root has no sibling");
+        let level = self.block(one).level();
+        let parent = self.parent(one).expect("the root has no sibling");
         let mut children = Vec::new();
         let mut waiting: Vec<(Key, Place)> = Vec::new();
         for &id in &before {
-            self.orphan(id);
-            let block = self.drop_block(id);
-            children.extend(block.children);
+            let index = self.index(id);
+            self.orphan(index);
+            let (block, below) = self.drop_block(index);
+            children.extend(below);
             let own = self.requests.of(block.list);
             waiting.extend(own.map(|(place, key, _)| (key, place)));
         }
         let own_before = waiting.len() as u64;
         let mut above = self.block(parent).list;
         let inside = |key: Key| new.iter().any(|span| (span.low..=span.high).contains(&key));
-        let (mut pulled, mut growth) = (0, 0);
-        self.requests.unlink_where(&mut above, |place, key, one| {
+        let mut pulled = 0;
+        self.requests.unlink_where(&mut above, |place, key, _| {
             let goes = inside(key);
             if goes {
                 pulled += 1;
-                growth += one.request.growth() as i32;
                 waiting.push((key, place));
             }
             goes
@@ -77,13 +77,14 @@ impl Above for Pool {
         self.edit(parent, |block| {
             block.list = above;
             block.own -= pulled;
-            block.growth -= growth;
         });
         for &span in new {
             let has = |key: Key| span.low <= key && key <= span.high;
-            let (inside, others): (Vec<Child>, Vec<Child>) = children
-                .into_iter()
-                .partition(|child| has(child.low) && has(child.high));
+            let (inside, others): (Vec<BlockId>, Vec<BlockId>) =
+                children.into_iter().partition(|&child| {
+                    let Span { low, high, .. } = self.block(child).span();
+                    has(low) && has(high)
+                });
             children = others;
             let own = waiting.iter().filter(|&&(key, _)| has(key));
             let own: Vec<Place> = own.map(|&(_, place)| place).collect();
@@ -91,26 +92,17 @@ impl Above for Pool {
                 continue;
             }
             self.counts.requests_pulled_down += own.len() as u64;
-            let id = self.add(span, level, Some(parent));
-            self.adopt(parent, id);
+            let index = self.add(span, level);
+            self.adopt(self.index(parent), index);
             for child in inside {
-                self.adopt(id, child.id);
+                self.adopt(index, self.index(child));
             }
             // The age of requests waiting below counts, too.
-            let mut count = Count::default();
+            let policy = self.policy;
             for (_, one) in self.between(span.low, span.high) {
-                count.take(&one);
+                self.block_at(index).arrive(one.stamp, policy);
             }
-            (count.own, count.growth) = (own.len(), 0);
-            let mut list = List::EMPTY;
-            for place in own {
-                let (_, one) = self.requests.waiting(place);
-                count.growth += one.request.growth();
-                count.hit = count.hit.max(one.stamp);
-                count.born = count.born.min(one.stamp);
-                self.requests.link(&mut list, place);
-            }
-            self.start(id, list, count);
+            self.start(index, own);
         }
         self.counts.requests_pulled_down -= own_before;
         self.tidy(parent);
@@ -118,29 +110,27 @@ impl Above for Pool {
 
     fn grown(&mut self, root: Lpn) {
         let below = self.root;
-        let level = self.block(below).level + 1;
-        self.root = self.add(whole(root), level, None);
-        self.adopt(self.root, below);
+        let level = self.block(below).level() + 1;
+        let index = self.add(whole(root), level);
+        self.root = self.id(index);
+        self.adopt(index, self.index(below));
         // A leaf may be small while it is the root, but not any longer.
         self.edit(below, |_| ());
         self.tidy(below);
     }
 
     fn shrunk(&mut self, root: Lpn) {
-        let before = self.drop_block(self.root);
-        match before.children.first() {
-            Some(&Child { id, .. }) => {
-                self.root = id;
-                self.slot_mut(id).parent = None;
-                self.edit(id, |_| ());
+        let (block, children) = self.drop_block(self.index(self.root));
+        match children.first() {
+            Some(&child) => {
+                self.root = self.id(self.index(child));
+                self.edit(child, |_| ());
             }
             None => {
-                let mut count = Count::default();
-                for (_, _, waiting) in self.requests.of(before.list) {
-                    count.take(&waiting);
-                }
-                self.root = self.add(whole(root), before.level - 1, None);
-                self.start(self.root, before.list, count);
+                let own: Vec<Place> = self.requests.of(block.list).map(|one| one.0).collect();
+                let index = self.add(whole(root), block.level() - 1);
+                self.root = self.id(index);
+                self.start(index, own);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The quality of groups as victims, and the best ones below each block. Maintained while requests
 //! change, so that victim selection examines blocks instead of groups.
 
-use super::{Block, BlockId, Pool};
+use super::{Block, BlockId, NONE, Pool};
 use std::cmp::Ordering;
 
 /// A commit policy. Ties go to the least recently hit group.
@@ -20,23 +20,24 @@ pub(in super::super) enum Policy {
 /// The quality of a victim: the lower `gain / size`, the better.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in super::super) struct Score {
-    pub(in super::super) gain: u64,
-    pub(in super::super) size: u64,
+    pub(in super::super) gain: u32,
+    pub(in super::super) size: u32,
 }
 
 impl Score {
-    /// Gains are small unless sizes are 1, so the products cannot overflow.
     #[inline]
     pub(in super::super) fn order(self, other: Score) -> Ordering {
-        (self.gain * other.size).cmp(&(other.gain * self.size))
+        let times = |gain: u32, size: u32| u64::from(gain) * u64::from(size);
+        times(self.gain, other.size).cmp(&times(other.gain, self.size))
     }
 }
 
-/// A group's score, as far as known, and the time of its last hit.
+/// A group's score, as far as known, and the time of its last hit. With the policy Fifo, where
+/// scores differ, it is the group's age.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in super::super) struct Rank {
     pub(in super::super) score: Score,
-    pub(in super::super) hit: u64,
+    pub(in super::super) hit: u32,
 }
 
 impl Rank {
@@ -55,25 +56,25 @@ impl Rank {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in super::super) struct Least {
     /// The best group. If victims are super groups: the best of those, and one of its groups.
-    pub(in super::super) group: Option<(Rank, BlockId)>,
+    pub(in super::super) group: Option<(Rank, u32)>,
     /// The best list that is not divided.
     pub(in super::super) list: Option<Score>,
     /// The number of such lists.
-    pub(in super::super) lists: u64,
+    pub(in super::super) lists: u32,
 }
 
 impl Least {
     /// Takes a group if it is better than the present one. Returns whether it is.
     #[inline]
-    pub(in super::super) fn group(&mut self, rank: Rank, id: BlockId) -> bool {
+    pub(in super::super) fn group(&mut self, rank: Rank, index: u32) -> bool {
         let better = self.group.is_none_or(|(least, _)| rank.is_better(least));
         if better {
-            self.group = Some((rank, id));
+            self.group = Some((rank, index));
         }
         better
     }
 
-    fn list(&mut self, score: Score, lists: u64) {
+    fn list(&mut self, score: Score, lists: u32) {
         self.lists += lists;
         if self.list.is_none_or(|least| score.order(least).is_lt()) {
             self.list = Some(score);
@@ -84,15 +85,15 @@ impl Least {
 impl Pool {
     /// Number of leaf pages that a commit writes: |D| of equation 5. A leaf of unknown size counts
     /// as one.
-    fn gain(&self, block: &Block) -> u64 {
-        let order = self.leaf_order as u64;
+    fn gain(&self, block: &Block) -> u32 {
+        let order = self.leaf_order;
         let Some(size) = block.node_size() else {
             return 1;
         };
-        let after = (size as i64 + i64::from(block.growth)).max(0) as u64;
+        let after = (size as i64 + i64::from(block.growth())).max(0) as usize;
         if after > 2 * order {
-            after.div_ceil(2 * order)
-        } else if after < order && block.parent.is_some() {
+            after.div_ceil(2 * order) as u32
+        } else if after < order && block.parent != NONE {
             2
         } else {
             1
@@ -101,19 +102,13 @@ impl Pool {
 
     /// The score of a group. For the cost-based policy, a lower bound if the size of the leaf is
     /// unknown.
-    pub(in super::super) fn score(&self, block: &Block, hit: u64) -> Score {
-        let size = u64::from(block.own);
+    pub(in super::super) fn score(&self, block: &Block) -> Score {
         match self.policy {
-            Policy::Big => Score { gain: 1, size },
             Policy::Cost => Score {
                 gain: self.gain(block),
-                size,
+                size: block.own,
             },
-            Policy::Lru => Score { gain: hit, size: 1 },
-            Policy::Fifo => Score {
-                gain: block.born,
-                size: 1,
-            },
+            _ => self.bound(block),
         }
     }
 
@@ -122,10 +117,10 @@ impl Pool {
         match self.policy {
             Policy::Big | Policy::Cost => Score {
                 gain: 1,
-                size: u64::from(block.own),
+                size: block.own,
             },
             Policy::Lru | Policy::Fifo => Score {
-                gain: block.born,
+                gain: block.time,
                 size: 1,
             },
         }
@@ -134,42 +129,59 @@ impl Pool {
     /// The rank of a group.
     #[inline]
     pub(in super::super) fn rank(&self, group: BlockId) -> Rank {
-        self.seats[group.index as usize].rank
+        self.rank_of(self.block(group))
     }
 
-    /// Records that a block received a request.
     #[inline]
-    pub(super) fn hit(&mut self, id: BlockId, stamp: u64) {
-        self.seats[id.index as usize].rank.hit = stamp;
+    fn rank_of(&self, group: &Block) -> Rank {
+        Rank {
+            score: self.score(group),
+            hit: group.time,
+        }
+    }
+
+    /// The best below an index block, if known.
+    #[inline]
+    pub(in super::super) fn known_least(&self, index: u32) -> Option<Least> {
+        self.belows[self.blocks[index as usize].below()?].least
     }
 
     /// The best below an index block.
     pub(in super::super) fn least(&mut self, id: BlockId) -> Least {
-        if let Some(least) = self.block(id).least() {
+        self.least_below(self.index(id))
+    }
+
+    /// The best group below an index block.
+    pub(in super::super) fn best_below(&mut self, id: BlockId) -> Option<BlockId> {
+        let (_, group) = self.least(id).group?;
+        Some(self.id(group))
+    }
+
+    fn least_below(&mut self, index: u32) -> Least {
+        if let Some(least) = self.known_least(index) {
             return least;
         }
-        let least = self.summed_up(id, Pool::least);
-        self.remember(id, least);
+        let least = self.summed_up(index, Pool::least_below);
+        self.remember(index, least);
         least
     }
 
-    fn summed_up(&mut self, id: BlockId, below: fn(&mut Pool, BlockId) -> Least) -> Least {
+    fn summed_up(&mut self, index: u32, below: fn(&mut Pool, u32) -> Least) -> Least {
         let mut least = Least::default();
-        let block = self.block(id);
+        let block = &self.blocks[index as usize];
         if block.own > 0 {
             least.list(self.bound(block), 1);
         }
-        if block.level == 1 {
-            for child in block.children() {
-                least.group(self.rank(child.id), child.id);
+        if block.level() == 1 {
+            for &child in self.children(index) {
+                least.group(self.rank_of(&self.blocks[child as usize]), child);
             }
             return least;
         }
-        for child in 0..block.children().len() {
-            let child = self.block(id).children()[child].id;
-            let of_child = below(self, child);
-            if let Some((rank, id)) = of_child.group {
-                least.group(rank, id);
+        for child in 0..self.children(index).len() {
+            let of_child = below(self, self.children(index)[child]);
+            if let Some((rank, group)) = of_child.group {
+                least.group(rank, group);
             }
             if let Some(list) = of_child.list {
                 least.list(list, of_child.lists);
@@ -178,125 +190,115 @@ impl Pool {
         least
     }
 
+    fn least_mut(&mut self, index: u32) -> Option<&mut Least> {
+        let below = self.blocks[index as usize].below()?;
+        self.belows[below].least.as_mut()
+    }
+
     /// Stores the best victims below an index block.
-    pub(in super::super) fn remember(&mut self, id: BlockId, least: Least) {
-        if let Some(below) = &mut self.slot_mut(id).below {
-            below.least = Some(least);
+    pub(in super::super) fn remember(&mut self, index: u32, least: Least) {
+        if let Some(below) = self.blocks[index as usize].below() {
+            self.belows[below].least = Some(least);
         }
     }
 
     /// Invalidates the cached results for a block and its parents.
-    pub(super) fn forget(&mut self, id: BlockId) {
-        let mut next = Some(id);
-        while let Some(at) = next {
-            let block = self.slot_mut(at);
-            let known = match &mut block.below {
-                Some(below) => below.least.take().is_some(),
-                None => true,
-            };
-            next = block.parent.filter(|_| known);
+    pub(super) fn forget(&mut self, index: u32) {
+        let mut next = index;
+        while let Some(block) = self.blocks.get(next as usize) {
+            let below = block.below().map(|below| &mut self.belows[below]);
+            if below.is_some_and(|below| below.least.take().is_none()) {
+                break;
+            }
+            next = block.parent;
         }
     }
 
     /// Changes a block. Updates the cached results of its parents, if a comparison suffices for
     /// that.
     pub(in super::super) fn edit(&mut self, id: BlockId, change: impl FnOnce(&mut Block)) {
-        let block = self.block(id);
-        if block.level == 0 {
-            change(self.slot_mut(id));
-            return self.rerank(id);
+        let index = self.index(id);
+        let block = self.blocks[index as usize];
+        change(self.block_at(index));
+        if block.level() == 0 {
+            return self.rerank(index);
         }
-        let (own, bound) = (block.own, self.bound(block));
-        change(self.slot_mut(id));
-        let block = self.block(id);
-        let (own_now, now) = (block.own, self.bound(block));
+        let (own, bound) = (block.own, self.bound(&block));
+        let block = self.blocks[index as usize];
+        let (own_now, now) = (block.own, self.bound(&block));
+        self.owe(block.level(), own, own_now);
         let grew = own == 0 || (own_now >= own && now.order(bound).is_le());
         if self.second_hand || !grew {
-            self.forget(id);
+            self.forget(index);
         } else if own_now > 0 {
-            let mut next = Some(id);
-            while let Some(block) = next.map(|at| self.slot_mut(at)) {
-                let Some(least) = block.least_mut() else {
-                    break;
-                };
-                least.list(now, u64::from(own == 0));
-                next = block.parent;
+            let mut next = index;
+            while next != NONE
+                && let Some(least) = self.least_mut(next)
+            {
+                least.list(now, u32::from(own == 0));
+                next = self.blocks[next as usize].parent;
             }
         }
     }
 
-    fn rerank(&mut self, id: BlockId) {
-        let block = self.block(id);
-        let hit = self.rank(id).hit;
-        let (score, empty) = (self.score(block, hit), block.own == 0);
-        let rank = Rank { score, hit };
-        self.seats[id.index as usize].rank = rank;
-        if self.second_hand || empty {
-            return self.forget(id);
+    fn rerank(&mut self, index: u32) {
+        let block = self.blocks[index as usize];
+        let rank = self.rank_of(&block);
+        if self.second_hand || block.own == 0 {
+            return self.forget(index);
         }
-        let mut next = self.block(id).parent;
-        while let Some(at) = next {
-            let block = self.slot_mut(at);
-            let Some(least) = block.least_mut() else {
-                break;
-            };
+        let mut next = block.parent;
+        while next != NONE
+            && let Some(least) = self.least_mut(next)
+        {
             match least.group {
-                Some((before, best)) if best == id && before != rank => {
+                Some((before, best)) if best == index && before != rank => {
                     if !rank.is_better(before) {
-                        return self.forget(at);
+                        return self.forget(next);
                     }
-                    least.group = Some((rank, id));
+                    least.group = Some((rank, index));
                 }
                 _ => {
-                    if !least.group(rank, id) {
+                    if !least.group(rank, index) {
                         break;
                     }
                 }
             }
-            next = block.parent;
+            next = self.blocks[next as usize].parent;
         }
     }
 
     /// Called after an index block above the leaves was divided into new groups.
-    pub(super) fn was_divided(&mut self, id: BlockId, before: Option<Least>, groups: &[BlockId]) {
-        self.forget(id);
+    pub(super) fn was_divided(&mut self, index: u32, before: Option<Least>) {
+        self.forget(index);
         let Some(mut least) = before.filter(|_| !self.second_hand) else {
             return;
         };
         (least.list, least.lists) = (None, 0);
-        for &group in groups {
-            least.group(self.rank(group), group);
+        for &group in self.children(index) {
+            least.group(self.rank_of(&self.blocks[group as usize]), group);
         }
-        self.remember(id, least);
+        self.remember(index, least);
     }
 
     /// Changes the policy.
     #[cfg(test)]
     pub(in super::super) fn judge_by(&mut self, policy: Policy) {
         self.policy = policy;
-        let mut stack = vec![self.root];
-        while let Some(id) = stack.pop() {
-            self.forget(id);
-            self.edit(id, |_| ());
-            stack.extend(self.block(id).groups());
+        for below in &mut self.belows {
+            below.least = None;
         }
     }
 
     /// Checks the cached results of index blocks about the blocks below.
     pub(super) fn check_least(&mut self) -> Result<(), String> {
-        fn anew(pool: &mut Pool, id: BlockId) -> Least {
-            pool.summed_up(id, anew)
+        fn anew(pool: &mut Pool, index: u32) -> Least {
+            pool.summed_up(index, anew)
         }
-        let mut stack = vec![self.root];
-        while let Some(id) = stack.pop() {
-            let block = self.block(id);
-            let (at, least, rank) = (block.span.at, block.least(), self.rank(id));
-            stack.extend(block.groups());
-            if block.level == 0 {
-                if block.own > 0 && self.score(block, rank.hit) != rank.score {
-                    return Err(format!("the group of page {at} has another rank"));
-                }
-            } else if !self.second_hand && least.is_some_and(|least| least != anew(self, id)) {
+        for index in 0..self.blocks.len() as u32 {
+            let least = self.known_least(index).filter(|_| !self.second_hand);
+            if least.is_some_and(|least| least != anew(self, index)) {
+                let at = self.blocks[index as usize].at;
                 return Err(format!(
                     "the block of page {at} does not know the best victim below it"
                 ));
