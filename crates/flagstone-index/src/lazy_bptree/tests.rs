@@ -90,27 +90,100 @@ fn searches_from_the_root_pass_more_nodes_and_lead_to_the_same() {
     assert_eq!((&ways[1].1, &ways[1].2), (&ways[0].1, &ways[0].2));
 }
 
-/// Random inserts lead to many leaves, so that most requests have a block of their own.
+/// Random keys lead to many leaves, so that most requests have a block of their own; ascending ones
+/// lead to few. What is kept in memory never exceeds the share, and nearly fills it.
 #[test]
 fn a_pool_that_is_charged_for_its_memory_keeps_its_share() {
-    let taken = |charged: &str| {
+    const SHARE: u64 = 20_000;
+    let taken = |charged: &str, order: usize, phases: &[u64]| {
         let settings = Settings::new()
-            .with("memory", 40_000)
+            .with("memory", 2 * SHARE)
+            .with("order", order)
             .with("charged", charged);
-        let (mut index, _) = blank(LazyTree::open, &settings, 4096, 1 << 12);
-        let mut dice = Dice(7);
+        let (mut index, _) = blank(LazyTree::open, &settings, 4096, 1 << 14);
+        let (mut dice, mut ascending) = (Dice(7), 0);
         let mut most = 0;
-        for _ in 0..100_000 {
-            index.insert(START, dice.below(1 << 40), 1).expect("room");
-            let (requests, blocks) = index.tree.above.memory();
-            most = most.max(requests + blocks);
+        for &keys in phases {
+            most = 0;
+            for step in 0..20_000 {
+                ascending += 1;
+                let key = if keys == 0 { ascending } else { dice.below(keys) };
+                let done = match dice.below(8) {
+                    0 => index.get(START, key).map(|(_, now)| now),
+                    1 => index.delete(START, key),
+                    _ => index.insert(START, key, 1),
+                };
+                done.expect("room");
+                let (requests, blocks) = index.tree.above.memory();
+                most = most.max(requests + blocks);
+                if step % 1000 == 0 && charged == "memory" {
+                    index.check().expect("a tree and its pool");
+                }
+            }
         }
-        most
+        (most, index.tree.above.requests.len())
     };
-    // Spare capacity of arrays comes on top.
-    let [memory, paper] = ["memory", "paper"].map(taken);
-    assert!((10_000..25_000).contains(&memory), "{memory}");
-    assert!(paper > 100_000, "the control: {paper}");
+    // The last phase may find the arrays of another one.
+    let mut waiting = Vec::new();
+    for phases in [&[1 << 40][..], &[0], &[1 << 40, 0], &[0, 1 << 40], &[3000]] {
+        for order in [2, 20, 100] {
+            let (most, requests) = taken("memory", order, phases);
+            let case = format!("{phases:?}, order {order}: {requests} requests, {most} bytes");
+            assert!((SHARE * 7 / 10..=SHARE).contains(&most), "{case}");
+            waiting.push(requests);
+        }
+    }
+    println!("{waiting:?}");
+    let (paper, _) = taken("paper", 100, &[1 << 40]);
+    assert!(paper > 2 * SHARE, "the control: {paper}");
+}
+
+#[test]
+fn agrees_with_a_map_when_it_is_charged_for_its_memory() {
+    for (seed, policy) in ["big", "cost", "lru", "fifo"].into_iter().enumerate() {
+        for (memory, share) in [(2304, 0.12), (4096, 0.5), (16_384, 0.9)] {
+            let settings = small(2)
+                .with("charged", "memory")
+                .with("policy", policy)
+                .with("memory", memory)
+                .with("pool_share", share);
+            for more in [("prune", "false"), ("super_group", "first"), ("commit", "one-by-one")] {
+                history(settings.clone().with(more.0, more.1), seed as u64).assert_agrees(1);
+            }
+        }
+    }
+}
+
+/// When the times of requests are used up, they are numbered anew, and victims stay the same.
+#[test]
+fn times_that_are_used_up_are_numbered_anew() {
+    for policy in ["big", "cost", "lru", "fifo"] {
+        let figures = |age: &dyn Fn(&mut LazyTree)| {
+            let mut index = open_lazy(&small(2).with("policy", policy), 1 << 12);
+            let mut dice = Dice(3);
+            for step in 0..8000 {
+                if step % 1000 == 0 {
+                    age(&mut index);
+                }
+                let key = dice.below(700);
+                let done = match dice.below(4) {
+                    0 => index.get(START, key).map(|(_, now)| now),
+                    1 => index.delete(START, key),
+                    _ => index.insert(START, key, step),
+                };
+                done.expect("room");
+                if step % 50 == 0 {
+                    index.check().expect("a tree and its pool");
+                }
+            }
+            index.figures()
+        };
+        let plain = figures(&|_| ());
+        assert_eq!(figures(&|index| index.tree.above.age()), plain, "{policy}");
+        // The control: times that are forgotten make other victims.
+        let differs = figures(&|index| index.tree.above.rejuvenate()) != plain;
+        assert!(differs, "{policy}");
+    }
 }
 
 /// A group that is applied one by one visits the nodes of its path once for each request.

@@ -39,4 +39,10 @@ impl Pool {
     pub(in super::super) fn age(&mut self) {
         self.clock = LATEST - 100;
     }
+
+    /// For tests: forgets the order of what waits.
+    #[cfg(test)]
+    pub(in super::super) fn rejuvenate(&mut self) {
+        self.clock = 0;
+    }
 }
