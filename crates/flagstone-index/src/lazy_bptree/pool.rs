@@ -212,9 +212,13 @@ impl Pool {
         self.tidy(id);
     }
 
-    /// Fills the places of removed requests with the last ones.
+    /// Gives memory of removed requests back.
     fn fill(&mut self) {
-        for hole in self.requests.holes().into_iter().rev() {
+        let holes = self.requests.holes();
+        if holes.is_empty() {
+            return;
+        }
+        for hole in holes.into_iter().rev() {
             if let Some((key, last)) = self.requests.fill(hole) {
                 let index = self.locate_index(key);
                 let list = &mut self.blocks[index as usize].list;
@@ -238,17 +242,23 @@ impl Pool {
         let least = self.known_least(index).filter(|_| level == 1);
         self.owe(level, block.own, 0);
         self.block_at(index).clear(policy);
-        let mut list = block.list;
-        while let Some(place) = self.requests.unlink_first(&mut list) {
-            let (key, _) = self.requests.waiting(place);
-            let child = self.child_with(index, key).unwrap_or_else(|| {
-                let slot = Shape::route(page, len, key);
-                let (low, high) = Shape::bounds(page, len, slot, block.low, block.high);
-                let at = Shape::child(page, slot);
-                let child = self.add(Span { at, low, high }, level - 1);
-                self.adopt(index, child);
-                child
-            });
+        let own = self.requests.of(block.list);
+        let mut own: Vec<(Key, Place)> = own.map(|(place, key, _)| (key, place)).collect();
+        own.sort_unstable_by_key(|&(key, _)| key);
+        let mut last = None;
+        for (key, place) in own {
+            let child = match last {
+                Some((child, high)) if key <= high => child,
+                _ => {
+                    let slot = Shape::route(page, len, key);
+                    let (low, high) = Shape::bounds(page, len, slot, block.low, block.high);
+                    let at = Shape::child(page, slot);
+                    let child = self.add(Span { at, low, high }, level - 1);
+                    self.adopt(index, child);
+                    last = Some((child, high));
+                    child
+                }
+            };
             self.receive(child, place);
         }
         self.was_divided(index, least);

@@ -178,12 +178,8 @@ impl LazyTree {
         let mut end = usize::MAX;
         while self.tree.above.is_full() {
             let pool = &self.tree.above;
-            if pool.get(parent).is_none() {
-                break;
-            }
-            let may = |id| !prune || best.is_none_or(|best| best.loses(pool.rank(id), exact_ties));
-            let left = pool.groups(parent).enumerate().take(end).rev();
-            let Some((next, group)) = { left }.find(|&(_, id)| may(id)) else {
+            let may = |rank| !prune || best.is_none_or(|best| best.loses(rank, exact_ties));
+            let Some((next, group)) = pool.last_group(parent, end, may) else {
                 break;
             };
             now = self.weigh(now, group, best, prune, exact_ties)?;

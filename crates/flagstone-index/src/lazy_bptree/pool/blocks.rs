@@ -177,6 +177,11 @@ impl Block {
     }
 }
 
+/// The hash of a block's page.
+fn hash_of(blocks: &[Block], index: u32) -> Option<u64> {
+    Some(hash(u64::from(blocks[index as usize].at.0)))
+}
+
 impl Pool {
     /// The index of a block that may have been removed.
     #[inline]
@@ -288,8 +293,9 @@ impl Pool {
         block.clear(self.policy);
         grow(&mut self.blocks, 1);
         self.blocks.push(block);
-        let hash_of = |index: u32| hash(u64::from(self.blocks[index as usize].at.0));
-        self.by_page.push(hash_of);
+        let blocks = &self.blocks;
+        self.by_page
+            .insert(index, index + 1, |index| hash_of(blocks, index));
         index
     }
 
@@ -312,18 +318,17 @@ impl Pool {
             }
             settle(&mut self.belows);
         }
-        let hash_of = |index: u32| hash(u64::from(self.blocks[index as usize].at.0));
-        self.by_page.remove(index, hash_of);
-        if index != last {
-            self.by_page.relocate(hash_of(last), last, index);
-        }
+        let blocks = &self.blocks;
+        self.by_page.remove(index, |index| hash_of(blocks, index));
+        let hash = hash(u64::from(blocks[last as usize].at.0));
+        self.by_page.relocate(hash, last, index);
         self.blocks.swap_remove(index as usize);
         if index != last {
             self.moved(last, index);
         }
         settle(&mut self.blocks);
-        let hash_of = |index: u32| hash(u64::from(self.blocks[index as usize].at.0));
-        self.by_page.settle(hash_of);
+        let blocks = &self.blocks;
+        self.by_page.settle(last, |index| hash_of(blocks, index));
         (block, children)
     }
 

@@ -85,6 +85,7 @@ impl Least {
 impl Pool {
     /// Number of leaf pages that a commit writes: |D| of equation 5. A leaf of unknown size counts
     /// as one.
+    #[inline]
     fn gain(&self, block: &Block) -> u32 {
         let order = self.leaf_order;
         let Some(size) = block.node_size() else {
@@ -102,6 +103,7 @@ impl Pool {
 
     /// The score of a group. For the cost-based policy, a lower bound if the size of the leaf is
     /// unknown.
+    #[inline]
     pub(in super::super) fn score(&self, block: &Block) -> Score {
         match self.policy {
             Policy::Cost => Score {
@@ -113,6 +115,7 @@ impl Pool {
     }
 
     /// A lower bound of the scores of all groups that an index block's requests can form.
+    #[inline]
     pub(in super::super) fn bound(&self, block: &Block) -> Score {
         match self.policy {
             Policy::Big | Policy::Cost => Score {
@@ -138,6 +141,25 @@ impl Pool {
             score: self.score(group),
             hit: group.time,
         }
+    }
+
+    /// The last of the first `end` groups below a block whose rank satisfies a test, and its place
+    /// among them. A better rank must satisfy it, too.
+    pub(in super::super) fn last_group(
+        &self,
+        parent: BlockId,
+        end: usize,
+        is_it: impl Fn(Rank) -> bool,
+    ) -> Option<(usize, BlockId)> {
+        let children = self.get(parent).map(|_| self.children(self.index(parent)))?;
+        let left = &children[..end.min(children.len())];
+        let place = left.iter().rposition(|&child| {
+            // Hardly any passes with the best rank that it can have.
+            let group = &self.blocks[child as usize];
+            let (score, hit) = (self.bound(group), group.time);
+            is_it(Rank { score, hit }) && is_it(self.rank_of(group))
+        })?;
+        Some((place, self.id(left[place])))
     }
 
     /// The best below an index block, if known.

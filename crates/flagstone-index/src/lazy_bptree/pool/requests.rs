@@ -1,7 +1,8 @@
 //! Waiting requests: found by key, and linked in one list per block that has any.
 //!
 //! A request moves between lists without being copied. Lists are unordered; where order matters,
-//! keys are sorted. The places of removed requests are filled with the last ones.
+//! keys are sorted. New requests take the places of removed ones. When these become many, the last
+//! requests are moved there.
 
 use super::super::super::{Key, Value};
 use super::room::{grow, most, settle};
@@ -67,20 +68,29 @@ impl List {
 #[repr(C, packed(4))]
 struct Slot {
     key: Key,
-    /// Time of arrival; the last two bits are the kind.
+    /// Time of arrival; the last two bits are the kind, or those of a free slot.
     stamp_and_kind: u32,
     next: u32,
+}
+
+/// In the place of the time and kind: a free slot.
+const FREE: u32 = u32::MAX;
+
+/// The hash of a slot's key, if that is in use.
+fn hash_of(slots: &[Slot], place: u32) -> Option<u64> {
+    let slot = &slots[place as usize];
+    (slot.stamp_and_kind != FREE).then(|| hash(slot.key))
 }
 
 /// All requests.
 pub(in super::super) struct Requests {
     table: Table,
     slots: Vec<Slot>,
-    /// The values, each of as many bytes as in a leaf.
-    values: Vec<u8>,
-    value_bytes: usize,
-    /// Places of removed requests, until they are filled.
-    holes: Vec<u32>,
+    /// The values, each of one word or two.
+    values: Vec<u32>,
+    words: usize,
+    /// The first free slot, which links to the next.
+    free: u32,
 }
 
 impl Requests {
@@ -89,8 +99,8 @@ impl Requests {
             table: Table::default(),
             slots: Vec::new(),
             values: Vec::new(),
-            value_bytes,
-            holes: Vec::new(),
+            words: value_bytes.div_ceil(size_of::<u32>()),
+            free: NOWHERE,
         }
     }
 
@@ -120,10 +130,9 @@ impl Requests {
     #[inline]
     pub(super) fn waiting(&self, place: Place) -> (Key, Waiting) {
         let slot = self.slots[place.0 as usize];
-        let from = place.0 as usize * self.value_bytes;
-        let mut value = [0; 8];
-        value[..self.value_bytes].copy_from_slice(&self.values[from..from + self.value_bytes]);
-        let value = Value::from_le_bytes(value);
+        let words = &self.values[place.0 as usize * self.words..];
+        let high = if self.words > 1 { words[1] } else { 0 };
+        let value = Value::from(high) << 32 | Value::from(words[0]);
         let request = match slot.stamp_and_kind & 3 {
             0 => Request::Insert(value),
             1 => Request::Overwrite(value),
@@ -140,42 +149,46 @@ impl Requests {
             Request::Overwrite(value) => (1, value),
             Request::Delete => (2, 0),
         };
-        let from = place.0 as usize * self.value_bytes;
-        self.values[from..from + self.value_bytes]
-            .copy_from_slice(&value.to_le_bytes()[..self.value_bytes]);
+        let words = &mut self.values[place.0 as usize * self.words..];
+        words[0] = value as u32;
+        if self.words > 1 {
+            words[1] = (value >> 32) as u32;
+        }
         self.slots[place.0 as usize].stamp_and_kind = waiting.stamp << 2 | kind;
     }
 
     /// Adds a request for a key that has none.
     #[inline]
     pub(super) fn push(&mut self, list: &mut List, key: Key, waiting: Waiting) {
-        let place = Place(self.slots.len() as u32);
-        grow(&mut self.slots, 1);
-        self.slots.push(Slot {
-            key,
-            stamp_and_kind: 0,
-            next: NOWHERE,
-        });
-        grow(&mut self.values, self.value_bytes);
-        self.values.resize(self.values.len() + self.value_bytes, 0);
-        self.replace(place, waiting);
+        let place = match self.free {
+            NOWHERE => {
+                grow(&mut self.slots, 1);
+                self.slots.push(Slot {
+                    key,
+                    stamp_and_kind: 0,
+                    next: NOWHERE,
+                });
+                grow(&mut self.values, self.words);
+                self.values.resize(self.values.len() + self.words, 0);
+                self.slots.len() as u32 - 1
+            }
+            free => {
+                let slot = &mut self.slots[free as usize];
+                (slot.key, self.free) = (key, slot.next);
+                free
+            }
+        };
+        self.replace(Place(place), waiting);
+        let slots = &self.slots;
         self.table
-            .push(|place| hash(self.slots[place as usize].key));
-        self.link(list, place);
+            .insert(place, slots.len() as u32, |place| hash_of(slots, place));
+        self.link(list, Place(place));
     }
 
     /// Links a request that is in no list.
     #[inline]
     pub(super) fn link(&mut self, list: &mut List, place: Place) {
         self.slots[place.0 as usize].next = std::mem::replace(&mut list.0, place.0);
-    }
-
-    /// Unlinks the first request of a list.
-    #[inline]
-    pub(super) fn unlink_first(&mut self, list: &mut List) -> Option<Place> {
-        let place = Place(list.0);
-        list.0 = self.slots.get(list.0 as usize)?.next;
-        Some(place)
     }
 
     /// Unlinks requests that satisfy a test, in one pass, and reports each.
@@ -187,7 +200,7 @@ impl Requests {
         self.take_where::<false>(list, goes);
     }
 
-    /// Removes requests of a list that satisfy a test. Their places must be filled next.
+    /// Removes requests of a list that satisfy a test.
     pub(super) fn remove_where(
         &mut self,
         list: &mut List,
@@ -211,9 +224,11 @@ impl Requests {
                     _ => self.slots[before as usize].next = next,
                 }
                 if REMOVE {
-                    let hash_of = |place: u32| hash(self.slots[place as usize].key);
-                    self.table.remove(at, hash_of);
-                    self.holes.push(at);
+                    let slots = &self.slots;
+                    self.table.remove(at, |place| hash_of(slots, place));
+                    let slot = &mut self.slots[at as usize];
+                    slot.stamp_and_kind = FREE;
+                    slot.next = std::mem::replace(&mut self.free, at);
                 }
             } else {
                 before = at;
@@ -222,21 +237,27 @@ impl Requests {
         }
     }
 
-    /// The places of removed requests, the last one at the end.
+    /// The free slots, in their order, if they are too many. They must be filled next, the last
+    /// one first.
     pub(super) fn holes(&mut self) -> Vec<u32> {
-        let mut holes = std::mem::take(&mut self.holes);
-        holes.sort_unstable();
+        let mut holes = Vec::new();
+        if self.slots.len() > most(self.len()) {
+            while let Some(slot) = self.slots.get(self.free as usize) {
+                holes.push(std::mem::replace(&mut self.free, slot.next));
+            }
+            holes.sort_unstable();
+        }
         holes
     }
 
-    /// Fills a place with the last request, unless it is that. Returns the key of that request and
-    /// where it was; its list still has it there.
+    /// Fills a free slot, the last one, with the last request, unless that lies before it. Returns
+    /// the key of the request and where it was; its list still has it there.
     pub(super) fn fill(&mut self, hole: u32) -> Option<(Key, u32)> {
-        let (last, width) = (self.slots.len() - 1, self.value_bytes);
+        let (last, words) = (self.slots.len() - 1, self.words);
         self.slots.swap_remove(hole as usize);
-        let value = last * width..(last + 1) * width;
-        self.values.copy_within(value, hole as usize * width);
-        self.values.truncate(last * width);
+        let value = last * words..(last + 1) * words;
+        self.values.copy_within(value, hole as usize * words);
+        self.values.truncate(last * words);
         let key = self.slots.get(hole as usize)?.key;
         self.table.relocate(hash(key), last as u32, hole);
         Some((key, last as u32))
@@ -262,8 +283,9 @@ impl Requests {
     pub(super) fn settle(&mut self) {
         settle(&mut self.slots);
         settle(&mut self.values);
+        let slots = &self.slots;
         self.table
-            .settle(|place| hash(self.slots[place as usize].key));
+            .settle(slots.len() as u32, |place| hash_of(slots, place));
     }
 
     /// The requests of a list, unordered.
@@ -280,33 +302,37 @@ impl Requests {
 
     /// The times of arrival.
     pub(super) fn stamps(&self) -> impl Iterator<Item = u32> + '_ {
-        self.slots.iter().map(|slot| slot.stamp_and_kind >> 2)
+        let used = self.slots.iter().filter(|slot| slot.stamp_and_kind != FREE);
+        used.map(|slot| slot.stamp_and_kind >> 2)
     }
 
     /// Changes the times of arrival.
     pub(super) fn restamp(&mut self, anew: impl Fn(u32) -> u32) {
-        for slot in &mut self.slots {
+        let slots = self.slots.iter_mut();
+        for slot in slots.filter(|slot| slot.stamp_and_kind != FREE) {
             slot.stamp_and_kind = anew(slot.stamp_and_kind >> 2) << 2 | slot.stamp_and_kind & 3;
         }
     }
 
     /// Bytes, including spare capacity.
     pub(super) fn memory(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>() + self.values.capacity() + self.table.memory()
+        let values = self.values.capacity() * size_of::<u32>();
+        self.slots.capacity() * size_of::<Slot>() + values + self.table.memory()
     }
 
     /// The most that [`Requests::memory`] is for so many requests.
     pub(super) fn most(&self, requests: usize) -> usize {
-        let slots = most(requests) * size_of::<Slot>();
-        slots + most(requests * self.value_bytes) + Table::most(requests)
+        let slots = most(requests);
+        let values = most(slots * self.words) * size_of::<u32>();
+        most(slots) * size_of::<Slot>() + values + Table::most(requests)
     }
 
     /// For tests: removes a request without a trace.
     #[cfg(test)]
     pub(in super::super) fn lose(&mut self, key: Key) {
         if let Some(place) = self.place(key) {
-            let hash_of = |place: u32| hash(self.slots[place as usize].key);
-            self.table.remove(place.0, hash_of);
+            let slots = &self.slots;
+            self.table.remove(place.0, |place| hash_of(slots, place));
         }
     }
 }

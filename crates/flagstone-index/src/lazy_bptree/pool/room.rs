@@ -15,14 +15,14 @@ pub(in super::super) enum Room {
 
 /// The largest capacity of an array of this length.
 pub(super) fn most(len: usize) -> usize {
-    len + len / 16 + 4
+    len + len / 32 + 4
 }
 
-/// Makes room in an array. It grows by a thirty-second.
+/// Makes room in an array. It grows by a sixty-fourth.
 #[inline]
 pub(super) fn grow<T>(array: &mut Vec<T>, by: usize) {
     if array.capacity() - array.len() < by {
-        array.reserve_exact(by + array.len() / 32);
+        array.reserve_exact(by + array.len() / 64);
     }
 }
 
@@ -30,7 +30,7 @@ pub(super) fn grow<T>(array: &mut Vec<T>, by: usize) {
 #[inline]
 pub(super) fn settle<T>(array: &mut Vec<T>) {
     if array.capacity() > most(array.len()) {
-        array.shrink_to(array.len() + array.len() / 32);
+        array.shrink_to(array.len() + array.len() / 64);
     }
 }
 
@@ -57,7 +57,7 @@ impl Pool {
 
     /// The most bytes of so many blocks, and of the index blocks among them.
     fn most(blocks: usize, indexes: usize) -> usize {
-        let children = blocks + blocks / 16 + 4 * indexes;
+        let children = blocks + blocks / 32 + 4 * indexes;
         most(blocks) * size_of::<Block>()
             + Table::most(blocks)
             + most(indexes) * size_of::<Below>()

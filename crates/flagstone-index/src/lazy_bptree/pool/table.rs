@@ -1,4 +1,4 @@
-//! A hash table of places in an array: at most a third of its cells, of four bytes, are empty.
+//! A hash table of places in an array: it has one and a half cells of four bytes for each.
 //!
 //! Open addressing with linear probing. A cell has a place in its low bits, and bits of the hash
 //! above those, so that hardly any other key is looked at. The keys are in the array.
@@ -10,7 +10,7 @@ const EMPTY: u32 = u32::MAX;
 pub(super) struct Table {
     cells: Vec<u32>,
     len: usize,
-    /// The bits of a place; the cells are no more than it can count.
+    /// The bits of a place. No place has all of them, so that no cell is like an empty one.
     mask: u32,
 }
 
@@ -34,7 +34,7 @@ impl Table {
 
     /// The most that [`Table::memory`] is for so many places.
     pub(super) fn most(len: usize) -> usize {
-        (len + len / 3 + 8) * size_of::<u32>()
+        (len + len / 2 + 8) * size_of::<u32>()
     }
 
     #[inline]
@@ -74,14 +74,14 @@ impl Table {
         Some(self.cells[cell] & self.mask)
     }
 
-    /// Adds the place behind the last one. `hash_of` gives the hash of each place.
-    pub(super) fn push(&mut self, hash_of: impl Fn(u32) -> u64) {
+    /// Adds a place in an array of `places`. `hash_of` gives the hash of what is there, if any.
+    pub(super) fn insert(&mut self, place: u32, places: u32, hash_of: impl Fn(u32) -> Option<u64>) {
         self.len += 1;
-        if self.len * 6 > self.cells.len() * 5 {
-            return self.rebuild(hash_of);
+        if self.len * 4 > self.cells.len() * 3 || places > self.mask {
+            self.rebuild(places, hash_of);
+        } else if let Some(hash) = hash_of(place) {
+            self.put(hash, place);
         }
-        let place = self.len as u32 - 1;
-        self.put(hash_of(place), place);
     }
 
     fn put(&mut self, hash: u64, place: u32) {
@@ -92,26 +92,30 @@ impl Table {
         self.cells[at] = hash as u32 & !self.mask | place;
     }
 
-    /// Lays out the places from 0 on in as many cells as they should have.
-    fn rebuild(&mut self, hash_of: impl Fn(u32) -> u64) {
-        let cells = self.len + self.len * 4 / 15 + 3;
+    /// Lays out all places in as many cells as they should have.
+    fn rebuild(&mut self, places: u32, hash_of: impl Fn(u32) -> Option<u64>) {
+        let cells = self.len + self.len * 3 / 7 + 3;
         self.cells.clear();
         self.cells.shrink_to(cells);
         self.cells.reserve_exact(cells);
         self.cells.resize(cells, EMPTY);
-        self.mask = (cells.next_power_of_two() - 1) as u32;
-        for place in 0..self.len as u32 {
-            self.put(hash_of(place), place);
+        self.mask = (places + 1).next_power_of_two() - 1;
+        for place in 0..places {
+            if let Some(hash) = hash_of(place) {
+                self.put(hash, place);
+            }
         }
     }
 
     /// Removes a place.
-    pub(super) fn remove(&mut self, place: u32, hash_of: impl Fn(u32) -> u64) {
-        let Some(mut hole) = self.cell(hash_of(place), |other| other == place) else {
+    pub(super) fn remove(&mut self, place: u32, hash_of: impl Fn(u32) -> Option<u64>) {
+        let cell = |hash| self.cell(hash, |other| other == place);
+        let Some(mut hole) = hash_of(place).and_then(cell) else {
             return;
         };
         self.len -= 1;
         let cells = self.cells.len();
+        let from_to = |from: usize, to: usize| to + if from > to { cells } else { 0 } - from;
         let mut at = hole;
         loop {
             at = self.after(at);
@@ -120,8 +124,8 @@ impl Table {
                 break;
             }
             // A cell fills the hole unless its home is behind that.
-            let home = self.home(hash_of(cell & self.mask));
-            if (at + cells - home) % cells >= (at + cells - hole) % cells {
+            let home = hash_of(cell & self.mask).map(|hash| self.home(hash));
+            if home.is_some_and(|home| from_to(home, at) >= from_to(hole, at)) {
                 self.cells[hole] = cell;
                 hole = at;
             }
@@ -136,10 +140,10 @@ impl Table {
         }
     }
 
-    /// Releases memory after removals. The places are those from 0 on again.
-    pub(super) fn settle(&mut self, hash_of: impl Fn(u32) -> u64) {
+    /// Releases memory after removals.
+    pub(super) fn settle(&mut self, places: u32, hash_of: impl Fn(u32) -> Option<u64>) {
         if self.memory() > Table::most(self.len) {
-            self.rebuild(hash_of);
+            self.rebuild(places, hash_of);
         }
     }
 }
@@ -156,6 +160,8 @@ mod tests {
         for shift in [0, 40] {
             let (mut table, mut keys) = (Table::default(), Vec::<u64>::new());
             let mut dice = Dice(3);
+            let hash_of =
+                |keys: &[u64], place: u32| keys.get(place as usize).map(|&key| hash(key));
             for step in 0..6000 {
                 let key = dice.below(800) << shift;
                 let at = keys.iter().position(|&other| other == key);
@@ -164,14 +170,15 @@ mod tests {
                 // The keys become many, then few.
                 let grows = dice.below(10) < if step < 3000 { 9 } else { 1 };
                 if let Some(at) = at.filter(|_| !grows) {
-                    table.remove(at as u32, |place| hash(keys[place as usize]));
+                    table.remove(at as u32, |place| hash_of(&keys, place));
                     let last = keys.len() - 1;
                     table.relocate(hash(keys[last]), last as u32, at as u32);
                     keys.swap_remove(at);
-                    table.settle(|place| hash(keys[place as usize]));
+                    table.settle(keys.len() as u32, |place| hash_of(&keys, place));
                 } else if at.is_none() && grows {
                     keys.push(key);
-                    table.push(|place| hash(keys[place as usize]));
+                    let places = keys.len() as u32;
+                    table.insert(places - 1, places, |place| hash_of(&keys, place));
                 }
                 assert_eq!(table.len(), keys.len());
                 assert!(table.memory() <= Table::most(keys.len()));
