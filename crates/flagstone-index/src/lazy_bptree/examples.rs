@@ -258,7 +258,10 @@ fn super_group(less: &[Key], requests: &[(Key, bool)]) -> Vec<Key> {
     let group = index.tree.above.locate(requests[0].0);
     let (members, _) = index.super_group(START, group).expect("pages");
     let pool = &index.tree.above;
-    let mut lows: Vec<Key> = members.iter().map(|&id| pool.block(id).span().low).collect();
+    let mut lows: Vec<Key> = members
+        .iter()
+        .map(|&id| pool.block(id).span().low)
+        .collect();
     lows.sort_unstable();
     lows
 }

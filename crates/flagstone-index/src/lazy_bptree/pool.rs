@@ -245,7 +245,7 @@ impl Pool {
         let own = self.requests.of(block.list);
         let mut own: Vec<(Key, Place)> = own.map(|(place, key, _)| (key, place)).collect();
         own.sort_unstable_by_key(|&(key, _)| key);
-        let mut last = None;
+        let (mut last, mut made) = (None, Vec::new());
         for (key, place) in own {
             let child = match last {
                 Some((child, high)) if key <= high => child,
@@ -256,12 +256,13 @@ impl Pool {
                     let child = self.add(Span { at, low, high }, level - 1);
                     self.adopt(index, child);
                     last = Some((child, high));
+                    made.push(child);
                     child
                 }
             };
             self.receive(child, place);
         }
-        self.was_divided(index, least);
+        self.was_divided(index, least, &made);
     }
 
     /// Adds a request that is in no list to a block. The results cached above are left as they are.

@@ -79,7 +79,8 @@ impl LazyTree {
         if operation != Operation::Underflow {
             return Ok((false, now));
         }
-        let after = (left.node_size().unwrap_or(0) as i64 + i64::from(left.growth())).max(0) as usize;
+        let after =
+            (left.node_size().unwrap_or(0) as i64 + i64::from(left.growth())).max(0) as usize;
         let (at, left, right) = (above.span().at, left.span().at, right.span().at);
         let (near, mut now) = self.tree.look(now, at, |_, page, shape| {
             let len = shape.inner_len(page)?;

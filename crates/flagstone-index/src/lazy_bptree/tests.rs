@@ -107,7 +107,11 @@ fn a_pool_that_is_charged_for_its_memory_keeps_its_share() {
             most = 0;
             for step in 0..20_000 {
                 ascending += 1;
-                let key = if keys == 0 { ascending } else { dice.below(keys) };
+                let key = if keys == 0 {
+                    ascending
+                } else {
+                    dice.below(keys)
+                };
                 let done = match dice.below(8) {
                     0 => index.get(START, key).map(|(_, now)| now),
                     1 => index.delete(START, key),
@@ -147,7 +151,11 @@ fn agrees_with_a_map_when_it_is_charged_for_its_memory() {
                 .with("policy", policy)
                 .with("memory", memory)
                 .with("pool_share", share);
-            for more in [("prune", "false"), ("super_group", "first"), ("commit", "one-by-one")] {
+            for more in [
+                ("prune", "false"),
+                ("super_group", "first"),
+                ("commit", "one-by-one"),
+            ] {
                 history(settings.clone().with(more.0, more.1), seed as u64).assert_agrees(1);
             }
         }

@@ -151,15 +151,22 @@ impl Pool {
         end: usize,
         is_it: impl Fn(Rank) -> bool,
     ) -> Option<(usize, BlockId)> {
-        let children = self.get(parent).map(|_| self.children(self.index(parent)))?;
+        let children = self
+            .get(parent)
+            .map(|_| self.children(self.index(parent)))?;
         let left = &children[..end.min(children.len())];
-        let place = left.iter().rposition(|&child| {
-            // Hardly any passes with the best rank that it can have.
-            let group = &self.blocks[child as usize];
-            let (score, hit) = (self.bound(group), group.time);
-            is_it(Rank { score, hit }) && is_it(self.rank_of(group))
-        })?;
+        let passes = |&child: &u32| self.rank_if(child, &is_it).is_some();
+        let place = left.iter().rposition(passes)?;
         Some((place, self.id(left[place])))
+    }
+
+    /// The rank of a group, if it satisfies a test, which a better one must satisfy, too. Hardly
+    /// any does with the best that it can be, which takes less time to find out.
+    #[inline]
+    fn rank_if(&self, group: u32, is_it: impl Fn(Rank) -> bool) -> Option<Rank> {
+        let group = &self.blocks[group as usize];
+        let (score, hit) = (self.bound(group), group.time);
+        (is_it(Rank { score, hit }) && is_it(self.rank_of(group))).then(|| self.rank_of(group))
     }
 
     /// The best below an index block, if known.
@@ -196,7 +203,10 @@ impl Pool {
         }
         if block.level() == 1 {
             for &child in self.children(index) {
-                least.group(self.rank_of(&self.blocks[child as usize]), child);
+                let is_better = |rank: Rank| least.group.is_none_or(|best| rank.is_better(best.0));
+                if let Some(rank) = self.rank_if(child, is_better) {
+                    least.group = Some((rank, child));
+                }
             }
             return least;
         }
@@ -240,15 +250,15 @@ impl Pool {
     /// that.
     pub(in super::super) fn edit(&mut self, id: BlockId, change: impl FnOnce(&mut Block)) {
         let index = self.index(id);
-        let block = self.blocks[index as usize];
+        let block = &self.blocks[index as usize];
+        let (level, own, bound) = (block.level(), block.own, self.bound(block));
         change(self.block_at(index));
-        if block.level() == 0 {
+        if level == 0 {
             return self.rerank(index);
         }
-        let (own, bound) = (block.own, self.bound(&block));
-        let block = self.blocks[index as usize];
-        let (own_now, now) = (block.own, self.bound(&block));
-        self.owe(block.level(), own, own_now);
+        let block = &self.blocks[index as usize];
+        let (own_now, now) = (block.own, self.bound(block));
+        self.owe(level, own, own_now);
         let grew = own == 0 || (own_now >= own && now.order(bound).is_le());
         if self.second_hand || !grew {
             self.forget(index);
@@ -264,12 +274,11 @@ impl Pool {
     }
 
     fn rerank(&mut self, index: u32) {
-        let block = self.blocks[index as usize];
-        let rank = self.rank_of(&block);
+        let block = &self.blocks[index as usize];
+        let (rank, mut next) = (self.rank_of(block), block.parent);
         if self.second_hand || block.own == 0 {
             return self.forget(index);
         }
-        let mut next = block.parent;
         while next != NONE
             && let Some(least) = self.least_mut(next)
         {
@@ -291,13 +300,13 @@ impl Pool {
     }
 
     /// Called after an index block above the leaves was divided into new groups.
-    pub(super) fn was_divided(&mut self, index: u32, before: Option<Least>) {
+    pub(super) fn was_divided(&mut self, index: u32, before: Option<Least>, groups: &[u32]) {
         self.forget(index);
         let Some(mut least) = before.filter(|_| !self.second_hand) else {
             return;
         };
         (least.list, least.lists) = (None, 0);
-        for &group in self.children(index) {
+        for &group in groups {
             least.group(self.rank_of(&self.blocks[group as usize]), group);
         }
         self.remember(index, least);

@@ -1,8 +1,8 @@
 //! How much memory the pool takes, and when it is full.
 
+use super::Pool;
 use super::blocks::{Below, Block};
 use super::table::Table;
-use super::Pool;
 
 /// What a pool has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

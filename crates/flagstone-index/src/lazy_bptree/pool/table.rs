@@ -160,8 +160,7 @@ mod tests {
         for shift in [0, 40] {
             let (mut table, mut keys) = (Table::default(), Vec::<u64>::new());
             let mut dice = Dice(3);
-            let hash_of =
-                |keys: &[u64], place: u32| keys.get(place as usize).map(|&key| hash(key));
+            let hash_of = |keys: &[u64], place: u32| keys.get(place as usize).map(|&key| hash(key));
             for step in 0..6000 {
                 let key = dice.below(800) << shift;
                 let at = keys.iter().position(|&other| other == key);
