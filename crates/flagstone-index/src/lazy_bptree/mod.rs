@@ -21,7 +21,7 @@
 //!                 second the deletion stays, unless inserted keys are known to be new
 //!                 (`cancel_out`). `as-published` keeps the paper's rule.
 //!             D2. Requests are also found by their keys, past the blocks; lists have no order, and
-//!                 children's ranges are side by side instead of sibling pointers (see pool.rs).
+//!                 children are side by side instead of having sibling pointers (see pool.rs).
 //!             D3. The paper does not say what becomes of the blocks of nodes that split, merge or
 //!                 move entries ("might be updated correspondingly"). Here they get the new ranges,
 //!                 and requests above that the new ranges have come down.
@@ -37,7 +37,8 @@
 //!             D7. A super group may be of groups that a merge with the leaf to the right brings
 //!                 together (case 3); one with the left leaf changes no pointer two leaves away.
 //!             D8. The pool's share of the memory counts requests at the paper's size, that of an
-//!                 entry; what blocks and the map need beside is told by `memory`.
+//!                 entry; what requests and blocks really need is told by `memory`. With `charged`
+//!                 = `memory` the share counts that, and what a division of lists may add to it.
 //!             D9. Algorithm 6 asks what each sibling group does to its leaf. Where victims are
 //!                 groups, that is asked of those beside a victim that does not rebalance only as
 //!                 far as it is known or the leaf is in memory; a victim that does rebalance looks
@@ -172,7 +173,8 @@ impl LazyTree {
         let share: f64 = settings.number(&INFO, "pool_share", 0.0, 0.99)?;
         let memory = INFO.memory(settings)? as f64;
         let value_bytes = INFO.value_bytes(settings)?;
-        let bytes = (memory * share) as usize;
+        // No more requests than there are times for.
+        let bytes = (memory * share) as u32 as usize;
         let as_in_paper =
             settings.choice(&INFO, "charged", &[("paper", true), ("memory", false)])?;
         let room = if as_in_paper {

@@ -8,8 +8,8 @@
 //!
 //! The paper's blocks have an array of requests, and pointers to the first child and the next
 //! sibling. Here a request is linked into its block's list and also found by a hash of its key, so
-//! queries do not search lists. A block has its children in an array, for bisection. All is in arrays
-//! without gaps, which name each other by indexes of four bytes.
+//! queries do not search lists. A block has its children in an array, for bisection. All is in arrays,
+//! which name each other by indexes of four bytes.
 //!
 //! ```text
 //!   requests.rs  requests and lists           blocks.rs  blocks, and how they hang together
@@ -214,17 +214,22 @@ impl Pool {
 
     /// Gives memory of removed requests back.
     fn fill(&mut self) {
-        let holes = self.requests.holes();
-        if holes.is_empty() {
+        if !self.requests.has_many_free() {
             return;
         }
-        for hole in holes.into_iter().rev() {
-            if let Some((key, last)) = self.requests.fill(hole) {
-                let index = self.locate_index(key);
-                let list = &mut self.blocks[index as usize].list;
-                self.requests.relink(list, last, hole);
+        let mut holes = self.requests.take_free();
+        while let Some(hole) = holes.pop() {
+            let (key, last) = self.requests.last();
+            let index = self.locate_index(key);
+            let list = &mut self.blocks[index as usize].list;
+            // Only in a damaged tree is the last request elsewhere.
+            if hole != last && !self.requests.relink(list, last, hole) {
+                holes.push(hole);
+                break;
             }
+            self.requests.fill(hole);
         }
+        self.requests.free(holes);
         self.requests.settle();
     }
 
@@ -253,6 +258,11 @@ impl Pool {
                     let slot = Shape::route(page, len, key);
                     let (low, high) = Shape::bounds(page, len, slot, block.low, block.high);
                     let at = Shape::child(page, slot);
+                    if self.of_page(at).is_some() {
+                        // Only in a damaged tree is the node elsewhere, too.
+                        self.receive(index, place);
+                        continue;
+                    }
                     let child = self.add(Span { at, low, high }, level - 1);
                     self.adopt(index, child);
                     last = Some((child, high));

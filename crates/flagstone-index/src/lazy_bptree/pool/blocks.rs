@@ -185,7 +185,7 @@ fn hash_of(blocks: &[Block], index: u32) -> Option<u64> {
 impl Pool {
     /// The index of a block that may have been removed.
     #[inline]
-    fn find(&self, id: BlockId) -> Option<u32> {
+    pub(super) fn find(&self, id: BlockId) -> Option<u32> {
         match self.blocks.get(id.index as usize) {
             Some(block) if block.at == id.at => Some(id.index),
             _ => self.index_of(id.at),
@@ -335,7 +335,7 @@ impl Pool {
     /// Tells all that have the index of a block that it has changed.
     fn moved(&mut self, from: u32, to: u32) {
         let block = self.blocks[to as usize];
-        if self.root.at == block.at {
+        if self.root.index == from {
             self.root.index = to;
         }
         if let Some(below) = block.below() {

@@ -46,16 +46,20 @@ impl Above for Pool {
     /// Converts blocks of old nodes into blocks of new ones. Children move to the block that covers
     /// their range. Requests that waited above move down if the grown range covers them.
     fn reshaped(&mut self, old: &[Lpn], new: &[Span]) {
-        let before: Vec<BlockId> = old.iter().filter_map(|&at| self.of_page(at)).collect();
+        let mut before: Vec<BlockId> = old.iter().filter_map(|&at| self.of_page(at)).collect();
         let Some(&one) = before.first() else {
             return;
         };
         let level = self.block(one).level();
         let parent = self.parent(one).expect("the root has no sibling");
+        // Others are only in a damaged tree.
+        before.retain(|&id| self.parent(id) == Some(parent));
         let mut children = Vec::new();
         let mut waiting: Vec<(Key, Place)> = Vec::new();
         for &id in &before {
-            let index = self.index(id);
+            let Some(index) = self.find(id) else {
+                continue;
+            };
             self.orphan(index);
             let (block, below) = self.drop_block(index);
             children.extend(below);
@@ -92,8 +96,15 @@ impl Above for Pool {
                 continue;
             }
             self.counts.requests_pulled_down += own.len() as u64;
-            let index = self.add(span, level);
-            self.adopt(self.index(parent), index);
+            let index = match self.of_page(span.at) {
+                // Only in a damaged tree.
+                Some(id) => self.index(id),
+                None => {
+                    let index = self.add(span, level);
+                    self.adopt(self.index(parent), index);
+                    index
+                }
+            };
             for child in inside {
                 self.adopt(index, self.index(child));
             }
@@ -104,7 +115,8 @@ impl Above for Pool {
             }
             self.start(index, own);
         }
-        self.counts.requests_pulled_down -= own_before;
+        let counted = &mut self.counts.requests_pulled_down;
+        *counted = counted.saturating_sub(own_before);
         self.tidy(parent);
     }
 

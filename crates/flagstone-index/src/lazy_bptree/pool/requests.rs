@@ -237,46 +237,61 @@ impl Requests {
         }
     }
 
-    /// The free slots, in their order, if they are too many. They must be filled next, the last
-    /// one first.
-    pub(super) fn holes(&mut self) -> Vec<u32> {
+    /// Whether so many slots are free that others should move there.
+    #[inline]
+    pub(super) fn has_many_free(&self) -> bool {
+        self.slots.len() > most(self.len())
+    }
+
+    /// Takes the free slots, in their order.
+    pub(super) fn take_free(&mut self) -> Vec<u32> {
         let mut holes = Vec::new();
-        if self.slots.len() > most(self.len()) {
-            while let Some(slot) = self.slots.get(self.free as usize) {
-                holes.push(std::mem::replace(&mut self.free, slot.next));
-            }
-            holes.sort_unstable();
+        while let Some(slot) = self.slots.get(self.free as usize) {
+            holes.push(std::mem::replace(&mut self.free, slot.next));
         }
+        holes.sort_unstable();
         holes
     }
 
-    /// Fills a free slot, the last one, with the last request, unless that lies before it. Returns
-    /// the key of the request and where it was; its list still has it there.
-    pub(super) fn fill(&mut self, hole: u32) -> Option<(Key, u32)> {
+    /// Gives free slots back.
+    pub(super) fn free(&mut self, holes: Vec<u32>) {
+        for hole in holes {
+            self.slots[hole as usize].next = std::mem::replace(&mut self.free, hole);
+        }
+    }
+
+    /// The key in the last slot, and its place.
+    pub(super) fn last(&self) -> (Key, u32) {
+        let last = self.slots.len() - 1;
+        (self.slots[last].key, last as u32)
+    }
+
+    /// Moves the request in the last slot to the last free one, or removes that if it is the same.
+    pub(super) fn fill(&mut self, hole: u32) {
         let (last, words) = (self.slots.len() - 1, self.words);
+        self.table
+            .relocate(hash(self.slots[last].key), last as u32, hole);
         self.slots.swap_remove(hole as usize);
         let value = last * words..(last + 1) * words;
         self.values.copy_within(value, hole as usize * words);
         self.values.truncate(last * words);
-        let key = self.slots.get(hole as usize)?.key;
-        self.table.relocate(hash(key), last as u32, hole);
-        Some((key, last as u32))
     }
 
-    /// Tells a list that one of its requests has another place.
-    pub(super) fn relink(&mut self, list: &mut List, from: u32, to: u32) {
+    /// Changes the place of a request in a list. Returns whether it is there.
+    pub(super) fn relink(&mut self, list: &mut List, from: u32, to: u32) -> bool {
         let mut at = list.0;
         if at == from {
             list.0 = to;
-            return;
+            return true;
         }
         while let Some(slot) = self.slots.get_mut(at as usize) {
             if slot.next == from {
                 slot.next = to;
-                return;
+                return true;
             }
             at = slot.next;
         }
+        false
     }
 
     /// Releases memory after removals.
