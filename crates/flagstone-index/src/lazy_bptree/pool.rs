@@ -8,8 +8,8 @@
 //!
 //! The paper's blocks have an array of requests, and pointers to the first child and the next
 //! sibling. Here a request is linked into its block's list and also found by a hash of its key, so
-//! queries do not search lists. A block has its children in an array, for bisection. All is in arrays,
-//! which name each other by indexes of four bytes.
+//! queries do not search lists. A block has its children in an array, for bisection. All is in
+//! arrays, which name each other by indexes of four bytes.
 //!
 //! ```text
 //!   requests.rs  requests and lists           blocks.rs  blocks, and how they hang together

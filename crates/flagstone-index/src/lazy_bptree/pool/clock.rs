@@ -1,5 +1,5 @@
-//! The time of the pool, which counts requests. It has 30 bits: when they are used up, all times are
-//! numbered anew, in their order.
+//! The time of the pool, which counts requests. It has 30 bits: when they are used up, all times
+//! are numbered anew, in their order.
 
 use super::Pool;
 
