@@ -535,8 +535,6 @@ impl<R: Rule> Owner for Cyclic<R> {
             }
             rule.erased(tables, ftl, leftover);
         }
-        for replaced in tables.rings.erased(first..end) {
-            rule.erased(tables, ftl, R::leftover(replaced.version, replaced.next));
-        }
+        tables.rings.erased(first..end);
     }
 }

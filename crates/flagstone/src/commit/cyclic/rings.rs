@@ -155,14 +155,12 @@ impl Rings {
         Some(old.ppn())
     }
 
-    /// Removes replaced versions in these pages, which are erased.
-    pub(super) fn erased(&mut self, pages: Range<Ppn>) -> Vec<Replaced> {
-        let erased = self.replaced.range(pages).map(|(&at, _)| at);
-        let erased: Vec<Ppn> = erased.collect();
-        erased
-            .iter()
-            .filter_map(|at| self.replaced.remove(at))
-            .collect()
+    /// Removes replaced versions in these pages, which are erased. Nothing has to wait for that:
+    /// their pages have later versions, and are not written before the erase of those.
+    pub(super) fn erased(&mut self, pages: Range<Ppn>) {
+        while let Some((&at, _)) = self.replaced.range(pages.clone()).next() {
+            self.replaced.remove(&at);
+        }
     }
 
     /// Ends a transaction. Returns its versions on flash: the last of each page, and those that
