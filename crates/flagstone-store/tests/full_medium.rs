@@ -1,7 +1,7 @@
 //! A store on a medium that gives no more room, as a block device never does: it refuses new pages,
 //! and goes on with those that it holds. On one that gives more it grows for what needs more.
 
-use flagstone::commit::{DeviceError, Kind};
+use flagstone::commit::Kind;
 use flagstone::units::Lpn;
 use flagstone_store::medium::{Landing, Medium, Recorded};
 use flagstone_store::{OpenOptions, PageStore, StoreError};

@@ -7,7 +7,7 @@ use super::super::log::PAGE_HEAD_BYTES;
 use super::super::small_host::{SmallHost, Value, config, rid};
 use super::super::{Host, HostConfig, HostError, Stack, Step, Why};
 use super::BARE;
-use flagstone::commit::{Kind, Options};
+use flagstone::commit::Options;
 use flagstone::nand::Cut;
 use flagstone::nand::small::{EVERYTHING, NOTHING};
 use flagstone::units::{Lpn, Nanos, TxId};
