@@ -68,7 +68,7 @@ pub(super) fn landed(version: Version, next: Version) -> Landed {
 /// be on flash after a power cut: any of the programs, but a page is written again only after all
 /// before it, if `waits`; and what was replaced may be erased. Passes these versions to `see`, and
 /// whether the ring is closed.
-pub(super) fn every_ring(first: u32, waits: bool, mut see: impl FnMut(&[Landed], bool)) {
+fn every_ring(first: u32, waits: bool, mut see: impl FnMut(&[Landed], bool)) {
     for order in 0..4u32.pow(5) {
         let pages: Vec<u32> = (0..5).map(|i| order / 4u32.pow(i) % 4).collect();
         for len in 1..=5 {
@@ -110,6 +110,35 @@ pub(super) fn every_ring(first: u32, waits: bool, mut see: impl FnMut(&[Landed],
             }
         }
     }
+}
+
+/// How many cases [`every_ring`] has, and in how many of them another version counts than the last
+/// of each page in a closed ring, or number 1, which is before an open ring. `found` adds what else
+/// is on flash.
+pub(super) fn rings_that_differ<V: Versions>(
+    first: u32,
+    waits: bool,
+    found: impl Fn(&[Landed]) -> V,
+) -> [u32; 2] {
+    let [mut cases, mut differ] = [0, 0];
+    every_ring(first, waits, |ring, closed| {
+        let found = found(ring);
+        let judged = judged(&found, 4);
+        let is_right = (0..4).all(|page| {
+            let own = ring.iter().filter(|landed| closed && landed.page == page);
+            let last = own.map(|landed| landed.link.number).max().unwrap_or(1);
+            found.counting(Lpn(page), judged[page as usize]).0 == last
+        });
+        cases += 1;
+        differ += u32::from(!is_right);
+    });
+    [cases, differ]
+}
+
+/// Drops the count of a page's versions in its ring: the control.
+pub(super) fn uncounted(mut landed: Landed) -> Landed {
+    landed.link.again = 0;
+    landed
 }
 
 /// How many versions of its page come before one of a ring.

@@ -5,7 +5,7 @@ use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::Kind;
 use crate::commit::cyclic::bench::{
-    Landed, Walk, bench, bench_with, every_ring, judged, landed, version,
+    Landed, Walk, bench, bench_with, judged, landed, rings_that_differ, uncounted, version,
 };
 use crate::commit::cyclic::{Link, Seen, Verdict, Versions};
 use crate::commit::small_device::{EVERYTHING, Small};
@@ -157,44 +157,29 @@ fn straddling_is_found_by_all_versions_above() {
     );
 }
 
-/// How many cases there are, and in how many of them another version counts than the last of each
-/// page in a closed ring, or the one before an open ring. With and without an earlier aborted
-/// transaction that had written or named the numbers in between.
-fn rings_that_differ(waits: bool, change: fn(Landed) -> Landed) -> [u32; 2] {
-    let [mut cases, mut differ] = [0, 0];
-    for aborted in [0, 1] {
-        every_ring(2 + aborted, waits, |ring, closed| {
-            let first = (0..4).map(|page| (landed(version(page, 1), version(page, 1)), 0));
-            // 0 -> 1 -> 2 -> (3, held back).
-            let of_aborted =
-                (0..3 * aborted).map(|page| (landed(version(page, 2), version(page + 1, 2)), 1));
-            let ring_of = ring.iter().map(|&landed| (change(landed), 1));
-            let all: Vec<Written> = first.chain(of_aborted).chain(ring_of).collect();
-            let found = found(4, &all);
-            let judged = judged(&found, 4);
-            let is_right = (0..4).all(|page| {
-                let own = ring.iter().filter(|landed| closed && landed.page == page);
-                let last = own.map(|landed| landed.link.number).max().unwrap_or(1);
-                found.counting(Lpn(page), judged[page as usize]).0 == last
-            });
-            cases += 1;
-            differ += u32::from(!is_right);
-        });
-    }
-    [cases, differ]
-}
-
+/// With and without an earlier aborted transaction that had written or named the numbers in
+/// between.
 #[test]
 fn d3_a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
-    let [cases, differ] = rings_that_differ(true, |landed| landed);
-    assert!(cases > 10_000 && differ == 0, "{differ} of {cases}");
-    let [_, uncounted] = rings_that_differ(true, |mut landed| {
-        landed.link.again = 0;
-        landed
-    });
-    assert!(uncounted > 0, "without the count");
-    let [_, unwaited] = rings_that_differ(false, |landed| landed);
-    assert!(unwaited > 0, "without the wait");
+    for aborted in [0, 1] {
+        let differing = |waits, change: fn(Landed) -> Landed| {
+            rings_that_differ(2 + aborted, waits, |ring| {
+                let first = (0..4).map(|page| (landed(version(page, 1), version(page, 1)), 0));
+                // 0 -> 1 -> 2 -> (3, held back).
+                let of_aborted = (0..3 * aborted)
+                    .map(|page| (landed(version(page, 2), version(page + 1, 2)), 1));
+                let of_ring = ring.iter().map(|&landed| (change(landed), 1));
+                found(
+                    4,
+                    &first.chain(of_aborted).chain(of_ring).collect::<Vec<_>>(),
+                )
+            })
+        };
+        let [cases, differ] = differing(true, |landed| landed);
+        assert!(cases > 5_000 && differ == 0, "{differ} of {cases}");
+        assert!(differing(true, uncounted)[1] > 0, "without the count");
+        assert!(differing(false, |landed| landed)[1] > 0, "without the wait");
+    }
 }
 
 #[test]

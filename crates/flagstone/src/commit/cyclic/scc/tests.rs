@@ -3,7 +3,9 @@
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::Kind;
-use crate::commit::cyclic::bench::{Landed, Walk, bench, every_ring, judged, landed, version};
+use crate::commit::cyclic::bench::{
+    Landed, Walk, bench, judged, landed, rings_that_differ, uncounted, version,
+};
 use crate::commit::small_device::EVERYTHING;
 use crate::ftl::{Cause, Operation};
 
@@ -115,37 +117,19 @@ fn a_walk_of_three_comes_back_to_where_it_began_or_breaks_off() {
     assert_eq!(judged(&broken, 3), [false, false, true]);
 }
 
-/// How many cases there are, and in how many of them another version counts than the last of each
-/// page in a closed ring, or the one before an open ring.
-fn rings_that_differ(waits: bool, change: fn(Landed) -> Landed) -> [u32; 2] {
-    let [mut cases, mut differ] = [0, 0];
-    every_ring(2, waits, |ring, closed| {
-        // Every page has a committed version 1 that links to itself.
-        let before = (0..4).map(|page| landed(version(page, 1), version(page, 1)));
-        let found = found(4, before.chain(ring.iter().copied().map(change)));
-        let judged = judged(&found, 4);
-        let is_right = (0..4).all(|page| {
-            let own = ring.iter().filter(|landed| closed && landed.page == page);
-            let last = own.map(|landed| landed.link.number).max().unwrap_or(1);
-            found.counting(Lpn(page), judged[page as usize]).0 == last
-        });
-        cases += 1;
-        differ += u32::from(!is_right);
-    });
-    [cases, differ]
-}
-
 #[test]
 fn d4_a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
-    let [cases, differ] = rings_that_differ(true, |landed| landed);
+    let differing = |waits, change: fn(Landed) -> Landed| {
+        rings_that_differ(2, waits, |ring| {
+            // Every page has a committed version 1 that links to itself.
+            let before = (0..4).map(|page| landed(version(page, 1), version(page, 1)));
+            found(4, before.chain(ring.iter().copied().map(change)))
+        })
+    };
+    let [cases, differ] = differing(true, |landed| landed);
     assert!(cases > 5_000 && differ == 0, "{differ} of {cases}");
-    let [_, uncounted] = rings_that_differ(true, |mut landed| {
-        landed.link.again = 0;
-        landed
-    });
-    assert!(uncounted > 0, "without the count");
-    let [_, unwaited] = rings_that_differ(false, |landed| landed);
-    assert!(unwaited > 0, "without the wait");
+    assert!(differing(true, uncounted)[1] > 0, "without the count");
+    assert!(differing(false, |landed| landed)[1] > 0, "without the wait");
 }
 
 #[test]
