@@ -186,7 +186,7 @@ impl Force {
         let may = |at: &&Lpn| {
             let frame = tools.pool.peek(**at);
             let own = frame.filter(|frame| frame.changed != 0 && frame.owner == Some(tx));
-            own.is_some_and(|frame| self.may_write_back(&tools.locks, **at, frame))
+            own.is_some_and(|frame| self.may_write_back(&tools.locks, frame))
         };
         let changed = self.txs.get(&tx).map_or(&[][..], |known| &known.pages);
         changed.iter().filter(may).copied().collect()
@@ -206,7 +206,7 @@ impl Verbs for Force {
         Ok(frame)
     }
 
-    fn may_write_back(&self, locks: &LockTable, _: Lpn, frame: &Frame) -> bool {
+    fn may_write_back(&self, locks: &LockTable, frame: &Frame) -> bool {
         let tx = owner(frame);
         let is_free = |mode| locks.is_free(tx, PLACE, mode);
         self.steals && (self.inner(tx).is_some() || self.place.is_none_or(is_free))

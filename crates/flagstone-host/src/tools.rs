@@ -17,7 +17,7 @@ pub(super) trait Verbs {
     fn read_page(&mut self, tools: &mut Tools, now: Nanos, at: Lpn) -> Result<Frame, HostError>;
 
     /// Whether a changed page may be written out now.
-    fn may_write_back(&self, _locks: &LockTable, _at: Lpn, _frame: &Frame) -> bool {
+    fn may_write_back(&self, _locks: &LockTable, _frame: &Frame) -> bool {
         true
     }
 
@@ -160,9 +160,9 @@ impl Tools {
         let mut now = now;
         while self.pool.is_full() {
             let locks = &self.locks;
-            let chosen = self.pool.victim(&mut |at, frame| {
-                frame.changed == 0 || machine.may_write_back(locks, at, frame)
-            });
+            let chosen = self
+                .pool
+                .victim(&mut |_, frame| frame.changed == 0 || machine.may_write_back(locks, frame));
             let Some(victim) = chosen else {
                 return Ok(None);
             };

@@ -443,18 +443,15 @@ impl<R: Rule> Protocol for Cyclic<R> {
 
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
         let (shadows, replaced) = self.tables.rings.end(tx);
-        for (_, shadow) in &shadows {
+        for (page, shadow) in shadows {
             ftl.kill(shadow.ppn());
-        }
-        let shadows = shadows.into_iter().map(|(page, shadow)| {
             let number = shadow.number;
-            (shadow.ppn(), Version { page, number }, shadow.next)
-        });
-        let replaced = replaced.into_iter();
-        for (at, version, next) in
-            shadows.chain(replaced.map(|(at, old)| (at, old.version, old.next)))
-        {
-            self.tables.leave::<R>(at, R::leftover(version, next));
+            let leftover = R::leftover(Version { page, number }, shadow.next);
+            self.tables.leave::<R>(shadow.ppn(), leftover);
+        }
+        for (at, old) in replaced {
+            let leftover = R::leftover(old.version, old.next);
+            self.tables.leave::<R>(at, leftover);
         }
         Ok(now)
     }

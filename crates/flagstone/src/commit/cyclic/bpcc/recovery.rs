@@ -20,24 +20,26 @@ pub(super) fn take_stock(
     // A side, with the number of the committed version that straddles it; 0 if there is none.
     let side = |tables: &Tables<Leftover>, version: Version| {
         let mut above = records.above(version).iter();
-        let straddler = above
-            .find(|record| record.back < version.number && is_committed(tables, record.version()));
-        let straddled_by = straddler.map_or(0, |record| record.link.number);
+        let straddler = above.find(|record| {
+            record.back < version.number && is_committed(tables, record.seen.version())
+        });
+        let straddled_by = straddler.map_or(0, |record| record.seen.link.number);
         Side {
             version,
             straddled_by,
         }
     };
     for record in &records.all {
-        bpcc.take_number(tables, record.version());
+        bpcc.take_number(tables, record.seen.version());
         if !tables.as_published {
-            bpcc.take_number(tables, record.link.next); // D1
+            bpcc.take_number(tables, record.seen.link.next); // D1
         }
-        if !is_committed(tables, record.version())
-            && let Some(at) = record.slot.ppn()
-            && tables.committed.get(record.link.next.page).is_some()
+        if !is_committed(tables, record.seen.version())
+            && let Some(at) = record.seen.slot.ppn()
+            && tables.committed.get(record.seen.link.next.page).is_some()
         {
-            let sides = [record.version(), record.link.next].map(|version| side(tables, version));
+            let sides =
+                [record.seen.version(), record.seen.link.next].map(|version| side(tables, version));
             for side in sides.iter().filter(|side| side.straddled_by > 0) {
                 let (page, number) = (side.version.page, side.straddled_by);
                 let straddler = bpcc.straddlers.entry(Version { page, number });
@@ -49,8 +51,8 @@ pub(super) fn take_stock(
     for (&version, straddler) in &mut bpcc.straddlers {
         if tables.committed.of(version.page) != version.number {
             let mut versions = records.of(version.page).iter();
-            let record = versions.find(|record| record.version() == version);
-            straddler.kept_at = record.and_then(|record| record.slot.ppn());
+            let record = versions.find(|record| record.seen.version() == version);
+            straddler.kept_at = record.and_then(|record| record.seen.slot.ppn());
             straddler.kept_at.into_iter().for_each(|at| ftl.revive(at));
         }
     }
@@ -67,13 +69,13 @@ fn keep_all(bpcc: &mut Bpcc, tables: &Tables<Leftover>, ftl: &mut Ftl, records: 
     for first in pages {
         let mut last = first.number;
         for record in records.above(first) {
-            let Version { page, number } = record.version();
+            let Version { page, number } = record.seen.version();
             let is_superseded = number < tables.committed.of(page);
-            let is_kept = number == last || bpcc.straddlers.contains_key(&record.version());
+            let is_kept = number == last || bpcc.straddlers.contains_key(&record.seen.version());
             let counted = is_superseded
-                && !records.is_straddled(record.version())
-                && !records.is_replaced(record.version());
-            if let Some(at) = record.slot.ppn().filter(|_| counted && !is_kept) {
+                && !records.is_straddled(record.seen.version())
+                && !records.is_replaced(record.seen.version());
+            if let Some(at) = record.seen.slot.ppn().filter(|_| counted && !is_kept) {
                 ftl.revive(at);
                 bpcc.obsolete.keep(page, at);
             }
@@ -94,20 +96,11 @@ impl Bpcc {
 /// A version found on flash.
 #[derive(Debug, Clone, Copy)]
 struct SeenVersion {
-    page: Lpn,
-    slot: Slot,
-    link: Link,
+    seen: Seen,
     back: u32,
     /// The minimum of the back pointers of this and all higher versions of the page. It determines
     /// which versions are straddled.
     back_from_here: u32,
-}
-
-impl SeenVersion {
-    fn version(&self) -> Version {
-        let (page, number) = (self.page, self.link.number);
-        Version { page, number }
-    }
 }
 
 /// All versions on flash, by page and number.
@@ -126,12 +119,9 @@ impl Versions for SeenVersions {
     }
 
     fn see(&mut self, seen: Seen, more: &[u8]) {
-        let Seen { page, slot, link } = seen;
         let back = get(more, back::BACK) as u32;
         self.all.push(SeenVersion {
-            page,
-            slot,
-            link,
+            seen,
             back,
             back_from_here: back,
         });
@@ -139,19 +129,20 @@ impl Versions for SeenVersions {
 
     fn sort(&mut self) -> u32 {
         let SeenVersions { all, begin } = self;
-        all.sort_unstable_by_key(|record| (record.version(), record.slot.ppn()));
+        all.sort_unstable_by_key(|record| (record.seen.version(), record.seen.slot.ppn()));
         for record in &*all {
-            begin[record.page.index() + 1] += 1;
+            begin[record.seen.page.index() + 1] += 1;
         }
         for page in 1..begin.len() {
             begin[page] += begin[page - 1];
         }
         for i in (1..all.len()).rev() {
-            if all[i].page == all[i - 1].page {
+            if all[i].seen.page == all[i - 1].seen.page {
                 all[i - 1].back_from_here = all[i - 1].back.min(all[i].back_from_here);
             }
         }
-        let highest = |record: &SeenVersion| record.link.number.max(record.link.next.number);
+        let highest =
+            |record: &SeenVersion| record.seen.link.number.max(record.seen.link.next.number);
         all.iter().map(highest).max().unwrap_or(0)
     }
 
@@ -159,8 +150,8 @@ impl Versions for SeenVersions {
         let Some(newest) = self.last(page) else {
             return Verdict::Uncommitted;
         };
-        let named = newest.link.next;
-        let highest = self.last(named.page).map(|highest| highest.link);
+        let named = newest.seen.link.next;
+        let highest = self.last(named.page).map(|highest| highest.seen.link);
         link(named, highest, self.is_straddled(named))
     }
 
@@ -169,26 +160,32 @@ impl Versions for SeenVersions {
         let newest = self.last(page);
         let number = newest.map(|newest| {
             if is_committed {
-                newest.link.number
+                newest.seen.link.number
             } else {
                 newest.back
             }
         });
         let mut versions = self.of(page).iter();
-        let counts = versions.find(|record| Some(record.link.number) == number);
-        counts.map_or((0, Slot::Empty), |record| (record.link.number, record.slot))
+        let counts = versions.find(|record| Some(record.seen.link.number) == number);
+        counts.map_or((0, Slot::Empty), |record| {
+            (record.seen.link.number, record.seen.slot)
+        })
     }
 
     fn newest(&self, page: Lpn) -> Option<(Seen, u32)> {
-        let &SeenVersion { slot, link, .. } = self.last(page)?;
-        let highest = self.last(link.next.page).map_or(0, |r| r.link.number);
-        Some((Seen { page, slot, link }, highest))
+        let seen = self.last(page)?.seen;
+        let highest = self
+            .last(seen.link.next.page)
+            .map_or(0, |r| r.seen.link.number);
+        Some((seen, highest))
     }
 
     fn row(&self, page: Lpn, is_ring: bool) -> &'static str {
         let newest = self.last(page);
         match self.verdict(page) {
-            Verdict::Uncommitted if newest.is_some_and(|r| self.is_straddled(r.link.next)) => "@A",
+            Verdict::Uncommitted if newest.is_some_and(|r| self.is_straddled(r.seen.link.next)) => {
+                "@A"
+            }
             Verdict::Uncommitted => "@B",
             Verdict::Committed => "@C",
             Verdict::AsNewestOf(_) if is_ring => "@D",
@@ -213,19 +210,19 @@ impl SeenVersions {
     /// The versions of a page with higher numbers.
     fn above(&self, version: Version) -> &[SeenVersion] {
         let all = self.of(version.page);
-        &all[all.partition_point(|record| record.link.number <= version.number)..]
+        &all[all.partition_point(|record| record.seen.link.number <= version.number)..]
     }
 
     /// Whether the ring of a version has a later version of its page.
     fn is_replaced(&self, version: Version) -> bool {
         let above = self.above(version).first();
-        above.is_some_and(|next| next.link.first() <= version.number)
+        above.is_some_and(|next| next.seen.link.first() <= version.number)
     }
 
     /// Invariant 1: whether any version on flash straddles this one.
     pub(super) fn is_straddled(&self, version: Version) -> bool {
         let mut above = self.above(version).iter();
-        let above = above.find(|record| record.link.first() > version.number);
+        let above = above.find(|record| record.seen.link.first() > version.number);
         above.is_some_and(|lowest| lowest.back_from_here < version.number)
     }
 }
