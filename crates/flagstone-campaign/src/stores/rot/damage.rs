@@ -232,11 +232,10 @@ impl<'a> Site<'a> {
         };
         let (xid, count) = (tail("XID"), tail("COUNT"));
         // Where each piece of data was written first.
-        let mut firsts: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let mut firsts: BTreeMap<&[u8], (u64, u64)> = BTreeMap::new();
         for (&place, versions) in &log.pages {
             for (write, bytes) in versions {
-                let sum = data_sum(bytes);
-                let first = firsts.entry(sum).or_insert((*write, place));
+                let first = firsts.entry(&bytes[..TRAILER]).or_insert((*write, place));
                 *first = (*first).min((*write, place));
             }
         }
@@ -265,7 +264,7 @@ impl<'a> Site<'a> {
                 head,
                 tx,
                 is_last: tx > 0 && get(&bytes[..], count.clone()) > 0,
-                is_copy: is_data && firsts[&data_sum(&bytes)].1 != place,
+                is_copy: is_data && firsts[&bytes[..TRAILER]].1 != place,
             };
             pages.insert(place, found);
         }
@@ -424,17 +423,6 @@ impl<'a> Site<'a> {
         about.extend(traits.iter().filter(|it| it.0).map(|it| it.1.to_string()));
         format!("{role} ({})", about.join("; "))
     }
-}
-
-/// A checksum of a page's data.
-fn data_sum(bytes: &Bytes) -> u64 {
-    let words = bytes[..TRAILER].chunks_exact(8);
-    words.fold(0, |sum: u64, word| {
-        let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
-        (sum ^ word)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(23)
-    })
 }
 
 /// Damage that was applied.
