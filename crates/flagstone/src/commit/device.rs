@@ -347,9 +347,9 @@ impl Device {
         Ok(())
     }
 
-    /// Collects a block, even if that gains no space.
+    /// Like [`Device::collect`], without completing a collection that failed first.
     #[cfg(test)]
-    pub(super) fn collect(
+    pub(super) fn collect_at_once(
         &mut self,
         now: Nanos,
         block: crate::units::Pbn,

@@ -328,11 +328,12 @@ impl Small {
         self.device().geometry().block_of(page)
     }
 
-    /// Collects a block.
+    /// Collects a full block.
     pub(super) fn collect(&mut self, block: Pbn) {
         let now = self.now;
         let done = self.device().collect(now, block);
-        self.now = done.expect("it can be collected");
+        let done = done.expect("it can be collected");
+        self.now = done.expect("it is full");
         self.check();
     }
 

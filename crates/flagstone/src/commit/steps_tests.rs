@@ -97,7 +97,7 @@ fn a_collection_without_room_leaves_a_block_that_can_be_collected() {
         all_fail.store(true, Ordering::Relaxed);
         let full = device.collect(now, victim);
         assert!(
-            matches!(full, Err(FtlError::Full { .. })),
+            matches!(full, Err(DeviceError::Ftl(FtlError::Full { .. }))),
             "{kind}: {full:?}"
         );
         all_fail.store(false, Ordering::Relaxed);

@@ -156,6 +156,23 @@ pub(crate) fn collect(
     Ok(done)
 }
 
+/// Like [`collect`], for a block that the caller of the device has chosen. Completes a collection
+/// that failed first. Returns `None` if the block is no candidate.
+pub(crate) fn collect_chosen(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    block: Pbn,
+) -> Result<Option<Nanos>, FtlError> {
+    if ftl.owes_a_collection() {
+        make_room(ftl, owner, now)?;
+    }
+    if block.0 >= ftl.geometry.blocks() || !ftl.blocks.is_candidate(block) {
+        return Ok(None);
+    }
+    collect(ftl, owner, now, block).map(Some)
+}
+
 /// Like [`collect`], counted under `cause`. The owner's operations count under its own causes.
 ///
 /// If the collection fails and the owner allows steps, the victim becomes a candidate again, as

@@ -88,7 +88,7 @@ use crate::nand::{Flash, FlashError, Geometry, Read};
 use crate::settings::BadSetting;
 use crate::units::{Nanos, Ppn};
 use collector::Collector;
-pub(crate) use collector::{collect, make_room};
+pub(crate) use collector::{collect, collect_chosen, make_room};
 use horizon::Horizon;
 use meta::MetaArea;
 pub(crate) use meta::{root_contents, root_part};

@@ -1,7 +1,7 @@
 //! Work of a device while its host is idle.
 
 use super::{Device, DeviceError};
-use crate::ftl::{Leisure, collect_ahead, tend};
+use crate::ftl::{Leisure, collect_ahead, collect_chosen, tend};
 use crate::units::{Nanos, Pbn};
 
 impl Device {
@@ -38,5 +38,17 @@ impl Device {
         self.protocol.settle(&mut self.ftl, now)?;
         let owner = self.protocol.as_mut();
         Ok(collect_ahead(&mut self.ftl, owner, now, leisure)?)
+    }
+
+    /// Collects a full block that the caller has chosen, even if that gains no space: moves its
+    /// live pages and erases it. Returns when the erase is done, or `None` if the block cannot be
+    /// collected now: it is not full, the FTL keeps its own pages there, or the protocol needs it.
+    ///
+    /// # Errors
+    /// No block is left for the live pages, or the power fails.
+    pub fn collect(&mut self, now: Nanos, block: Pbn) -> Result<Option<Nanos>, DeviceError> {
+        self.protocol.settle(&mut self.ftl, now)?;
+        let owner = self.protocol.as_mut();
+        Ok(collect_chosen(&mut self.ftl, owner, now, block)?)
     }
 }

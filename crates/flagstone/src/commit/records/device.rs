@@ -9,11 +9,11 @@ use super::versions::Version;
 use super::{ENTRIES_MAX, Live, Mistake, Pending, RecordInfo, RecordKind, RecordOptions, Rules};
 use crate::commit::device::over_ftl;
 use crate::commit::{DeviceError, RequestStats, Ruling};
-use crate::ftl::{Cause, Config, Ftl, FtlError, make_room};
+use crate::ftl::{Cause, Config, Ftl, FtlError, collect_chosen, make_room};
 use crate::mistakes::Mistaken;
 use crate::nand::{Flash, Geometry};
 use crate::page::{self, SlotNo};
-use crate::units::{Lpn, Nanos, TxId};
+use crate::units::{Lpn, Nanos, Pbn, TxId};
 use std::collections::BTreeSet;
 
 /// The result of [`RecordDevice::read`]. Its buffers can be reused.
@@ -458,15 +458,22 @@ impl RecordDevice {
         Ok(done)
     }
 
-    /// Collects the block of a page. Closes the block first if it is open.
-    #[cfg(test)]
-    pub(super) fn collect(&mut self, now: Nanos, at: crate::units::Ppn) -> Result<(), DeviceError> {
-        let block = self.ftl.geometry().block_of(at);
+    /// Collects a block that the caller has chosen, even if that gains no space: moves its live
+    /// pages and erases it. A block that is being written is closed first. Returns when the erase
+    /// is done, or `None` if the block cannot be collected now: it holds nothing, the FTL keeps its
+    /// own pages there, or the protocol needs it.
+    ///
+    /// # Errors
+    /// Transactions are in doubt, no block is left for the live pages, or the power fails.
+    pub fn collect(&mut self, now: Nanos, block: Pbn) -> Result<Option<Nanos>, DeviceError> {
+        self.ready()?;
         self.ftl.end_block(block);
-        if self.ftl.blocks.state(block) == crate::ftl::BlockState::Full {
-            crate::ftl::collect(&mut self.ftl, &mut self.records, now, block)?;
-        }
-        Ok(())
+        Ok(collect_chosen(
+            &mut self.ftl,
+            &mut self.records,
+            now,
+            block,
+        )?)
     }
 
     /// Rolls a transaction back. Returns when the device has finished.

@@ -227,13 +227,16 @@ fn d8_a_collection_without_room_for_its_carriers_has_flagged_only_those_that_it_
     bench.abort(tx);
 
     let now = bench.now;
-    let refused = bench.device().collect(now, second);
+    let refused = bench.device().collect_at_once(now, second);
     assert!(matches!(refused, Err(FtlError::Full { .. })), "{refused:?}");
     // The flagged pages are among the oldest. Without them another page must be FALSE.
     others.truncate(others.len() - 3);
     for block in std::iter::once(first).chain(others) {
         // At most one flag.
-        bench.collect(block);
+        let now = bench.now;
+        let done = bench.device().collect_at_once(now, block);
+        bench.now = done.expect("it can be collected");
+        bench.check();
     }
     assert_eq!(bench.restart(EVERYTHING).values(4), [1; 4]);
 }

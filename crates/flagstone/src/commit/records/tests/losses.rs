@@ -127,7 +127,8 @@ fn played(
 fn collect_all(bench: &mut Bench, victims: &[Ppn]) {
     let now = bench.now;
     for &at in victims {
-        let collected = bench.device().collect(now, at);
+        let block = bench.device().geometry().block_of(at);
+        let collected = bench.device().collect(now, block);
         collected.expect("the power is on");
     }
 }
