@@ -572,4 +572,28 @@ mod rest;
 mod snapshots;
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::commit::Kind;
+    use crate::nand::small;
+
+    /// Why the device refuses: a number with six bytes on flash would wrap around.
+    #[test]
+    fn a_device_beyond_its_numbers_would_not_start_again() {
+        let (config, options) = (Config::small(24, None), Options::default());
+        let open = |flash| Device::open(flash, Kind::Plain, config, &options, Nanos::ZERO);
+        let mut device = open(Box::new(small::chip(small::GEOMETRY))).expect("a blank device");
+        let sequence = (1 << 47) - 1 - device.ftl.last_seq();
+        device.ftl.skip_sequences(sequence);
+        let tx = TxId(1);
+        device.live.begin(tx);
+        for at in 0..20 {
+            device
+                .write(Nanos::ZERO, tx, Lpn(at), &[1])
+                .expect("it takes them");
+        }
+        let again = open(device.into_flash());
+        let why = again.err().expect("it is refused").to_string();
+        assert!(why.contains("write sequence"), "{why}");
+    }
+}

@@ -46,22 +46,6 @@ mod show;
 
 // Shared by several families.
 mod active;
-#[cfg(test)]
-mod growing_tests;
-#[cfg(test)]
-mod steps_tests;
-#[cfg(test)]
-mod long_lives;
-#[cfg(test)]
-mod end_of_life;
-#[cfg(test)]
-mod failing_meta;
-#[cfg(test)]
-mod rot;
-#[cfg(test)]
-mod small_device;
-#[cfg(test)]
-mod tables;
 
 // The control and the families. Each family has an engine that its protocols share, and a file per
 // protocol.

@@ -272,6 +272,3 @@ pub fn mapping(ftl: &Ftl) -> Vec<(Lpn, Ppn)> {
         .filter_map(|lpn| Some((lpn, ftl.slot(lpn).ppn()?)))
         .collect()
 }
-
-#[cfg(test)]
-pub(super) mod tests;

@@ -1,11 +1,7 @@
-//! Test fixtures of the cyclic protocols: a small device, and rings that have landed in part.
+//! Test fixtures of the cyclic protocols: rings that have landed in part.
 
 use super::recovery::judge;
 use super::{Link, Version, Versions};
-use crate::commit::small_device::Small;
-use crate::commit::{Kind, Options};
-use crate::ftl::Config;
-use crate::nand::{Cell, Geometry, small};
 use crate::units::Lpn;
 
 pub(super) fn version(page: u32, number: u32) -> Version {
@@ -145,28 +141,4 @@ pub(super) fn uncounted(mut landed: Landed) -> Landed {
 fn again_of(pages: &[u32], at: usize) -> u32 {
     let before = pages[..at].iter();
     before.filter(|&&page| page == pages[at]).count() as u32
-}
-
-const GEOMETRY: Geometry = Geometry {
-    channels: 1,
-    planes_per_package: 2,
-    blocks_per_plane: 12,
-    pages_per_block: 5,
-    cell: Cell::Mlc,
-    ..small::GEOMETRY
-};
-
-/// A blank device.
-pub(super) fn bench(kind: Kind, as_published: bool) -> Small {
-    let options = Options {
-        as_published,
-        ..Options::default()
-    };
-    bench_with(kind, options)
-}
-
-/// Like [`bench`], with options.
-pub(super) fn bench_with(kind: Kind, options: Options) -> Small {
-    let config = Config::small(8, Some(2));
-    Small::on(small::chip(GEOMETRY), config, kind, options)
 }

@@ -35,8 +35,6 @@ mod numbers;
 mod recovery;
 mod rings;
 pub(super) mod scc;
-#[cfg(test)]
-mod tests;
 
 use super::show::LIVE;
 use super::{
@@ -533,5 +531,33 @@ impl<R: Rule> Owner for Cyclic<R> {
             rule.erased(tables, ftl, leftover);
         }
         tables.rings.erased(first..end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device from before pages could be written again has zeros in the place of the count.
+    #[test]
+    fn a_link_is_what_was_written() {
+        for (number, again, next) in [(1, 0, 7), (9, 31, 8), (3, 32, 1), ((1 << 27) - 1, 1023, 5)] {
+            let next = Version {
+                page: Lpn(u32::MAX),
+                number: next,
+            };
+            let link = Link {
+                number,
+                again,
+                next,
+            };
+            let mut tail = [0; link::SIZE];
+            link.put(&mut tail);
+            assert_eq!(Link::get(&tail), link);
+            assert_eq!(
+                again == 0,
+                get(&tail, link::NUMBER) == u64::from(number) && again < 32
+            );
+        }
     }
 }

@@ -63,6 +63,3 @@ impl Device {
         read_found(&mut self.ftl, now, Cause::Host, found, at, into)
     }
 }
-
-#[cfg(test)]
-mod tests;

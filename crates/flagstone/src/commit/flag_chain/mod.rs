@@ -15,15 +15,11 @@
 //! Codes       D8 of [`cfc`] and [`afc`]
 
 pub(super) mod afc;
-#[cfg(test)]
-mod bench;
 mod carriers;
 pub(super) mod cfc;
 mod dirty_pages;
 mod tables;
 mod scan;
-#[cfg(test)]
-mod tests;
 mod waits;
 
 use carriers::{Carriers, copy_in_place_of};
@@ -232,4 +228,35 @@ pub(super) fn read_tail(bytes: &[u8]) {
             ..tail
         }
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_has_these_bytes_and_comes_back() {
+        let mut bytes = [0; spare::SIZE];
+        let tail = Tail {
+            version: 0x0605_0403_0201,
+            xid: TxId(0x0c0b_0a09_0807),
+            link: Some(Link::to(Ppn(0x100f_0e0d), 0xaaaa_1413_1211)),
+            born: 0x15,
+            flag: 0x15,
+        };
+        tail.emit(&mut bytes);
+        let mut right: Vec<u8> = (1..=0x15).collect();
+        right.push(0x15);
+        assert_eq!(bytes.as_slice(), right);
+        assert_eq!(Tail::parse(&bytes), tail);
+        let first = Tail { link: None, ..tail };
+        first.emit(&mut bytes);
+        assert_eq!(Tail::parse(&bytes), first);
+    }
+
+    #[test]
+    fn the_summary_of_a_64_page_block_fits_a_2_kib_page() {
+        let record = header::SIZE + spare::SIZE - FLAG_BYTES;
+        assert_eq!(record * 63, 2_016);
+    }
 }

@@ -26,7 +26,7 @@ pub(super) mod aw;
 pub(super) mod mhl_m;
 mod protocol;
 #[cfg(test)]
-mod tests;
+mod table;
 
 use super::active::{Version, Writes};
 use super::show::{Row, Rulings, rows};

@@ -245,3 +245,71 @@ impl Deadlines {
 fn key(member: Member) -> (Ppn, u8) {
     (member.at, member.index)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit::{Pending, RecordDevice, RecordKind, RecordOptions};
+    use crate::ftl::Config;
+    use crate::nand::{Cell, Geometry, small};
+    use crate::page::Page;
+    use crate::units::Lpn;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn d11_a_table_that_differs_from_flash_is_noticed() {
+        for kind in RecordKind::ALL {
+            let chip = small::chip(Geometry {
+                spare_bytes: 40,
+                cell: Cell::Slc {
+                    partial_programs: 4,
+                },
+                strict_order: false,
+                ..small::GEOMETRY
+            });
+            let options = RecordOptions {
+                max_c: 3,
+                ..RecordOptions::default()
+            };
+            let config = Config::small(60, Some(3));
+            let opened = RecordDevice::open(Box::new(chip), kind, config, &options, Nanos::ZERO);
+            let mut device = opened.expect("it is blank");
+            let now = device.recovered_at();
+            let now = device.resolve(now, &BTreeSet::new()).expect("none are");
+            let tx = device.begin(now).expect("it begins");
+            let (mut page, mut image) = (Page::default(), Vec::new());
+            page.put(0, &[1], 200).expect("it fits");
+            page.emit(200, &mut image).expect("it fits");
+            let pending = [Pending { tx, slots: vec![0] }];
+            let written = device.write(now, Lpn(0), &image, &pending);
+            written.expect("it can be written");
+
+            let ftl = device.ftl();
+            let mut book = Book::new(ftl);
+            assert_eq!(book.check(ftl, |_| true), Ok(()));
+            assert!(book.check(ftl, |_| false).is_err(), "an entry is missing");
+            let at = ftl.slot(Lpn(0)).ppn().expect("it was written");
+            let seq = ftl.last_seq() as u32;
+            let right = Owned {
+                tx,
+                member: Member { at, seq, index: 0 },
+                flag: 0xff,
+            };
+            book.note(right);
+            assert_eq!(book.check(ftl, |_| false), Ok(()));
+            book.note(Owned { flag: 0, ..right });
+            assert!(book.check(ftl, |_| true).is_err(), "a flag differs");
+            let index = 1;
+            let member = Member {
+                index,
+                ..right.member
+            };
+            book.note(right);
+            book.note(Owned { member, ..right });
+            assert!(
+                book.check(ftl, |_| true).is_err(),
+                "an entry is not on flash"
+            );
+        }
+    }
+}

@@ -421,13 +421,6 @@ impl RecordDevice {
         Ok(merged.done)
     }
 
-    /// Whether a transaction has pending records in a version on flash.
-    #[cfg(test)]
-    pub(super) fn has_pending(&self, tx: TxId) -> bool {
-        let live = self.records.live.get(&tx);
-        live.is_some_and(|live| !live.lpns.is_empty())
-    }
-
     /// Commits the pending records of a transaction. Returns when that is durable.
     ///
     /// # Errors

@@ -80,8 +80,6 @@ mod looking;
 mod mend;
 mod merge;
 mod recover;
-#[cfg(test)]
-mod tests;
 mod versions;
 
 pub use device::room_beside;

@@ -69,8 +69,6 @@ mod settle;
 mod settings;
 mod show;
 mod trims;
-#[cfg(test)]
-mod tests;
 
 pub use mistake::Mistake;
 pub use own::seal_count;

@@ -61,3 +61,26 @@ pub(super) fn trims(info: &Info, options: &Options) -> Result<usize, BadSetting>
     let most: usize = options.settings.number(info, TRIMS.name, 0, 1 << 20)?;
     Ok(if most == 0 { usize::MAX } else { most })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nand::small;
+
+    #[test]
+    fn linger_is_a_number_or_as_many_as_planes() {
+        let geometry = small::GEOMETRY;
+        let of = |value: &str| {
+            let options = Options::default().with("linger", value);
+            linger(&super::super::INFO, &geometry, &options)
+        };
+        assert_eq!(of("planes"), Ok(geometry.planes() as usize));
+        assert_eq!(of("0"), Ok(0));
+        assert!(
+            of("some")
+                .unwrap_err()
+                .to_string()
+                .contains("use a number from 0")
+        );
+    }
+}

@@ -200,6 +200,3 @@ impl Seal {
         Ok(taken)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -24,8 +24,6 @@ mod protocol;
 pub(super) mod record;
 #[cfg(test)]
 mod table;
-#[cfg(test)]
-mod tests;
 
 use super::show::{LIVE, Rulings, arrow, live_row, rows};
 use super::{Found, Info, Isolation, Published, Table, Taken, Write, table_bytes};

@@ -55,3 +55,22 @@ pub(super) fn parse_log_page(bytes: &[u8]) -> Result<Vec<LogRecord>, FtlError> {
     };
     Ok(rest.chunks_exact(log_record::SIZE).map(record).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_page_has_these_bytes() {
+        let record = |tx, committed| LogRecord {
+            tx: TxId(tx),
+            committed,
+        };
+        let bytes = emit_log_page(&[record(0x0102, true), record(3, false)]);
+        assert_eq!(bytes, [2, 0, 2, 1, 0, 0, 0, 0, 1, 3, 0, 0, 0, 0, 0, 0]);
+        let records = parse_log_page(&bytes).unwrap();
+        assert_eq!(records, [record(0x0102, true), record(3, false)]);
+        assert!(parse_log_page(&bytes[..15]).is_err());
+        assert!(parse_log_page(&[]).is_err());
+    }
+}

@@ -50,9 +50,6 @@
 //!             D5. A trim is a page like any other until the next slide, which records it in the
 //!                 mapping table.
 
-#[cfg(test)]
-mod tests;
-
 use super::Rule;
 use crate::commit::{Info, Options, Published, Recovered};
 use crate::ftl::{Ftl, FtlError, Mounted};

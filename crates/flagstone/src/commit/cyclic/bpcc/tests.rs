@@ -3,12 +3,10 @@
 use super::recovery::link;
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
-use crate::commit::Kind;
 use crate::commit::cyclic::bench::{
-    Landed, Walk, bench, bench_with, judged, landed, rings_that_differ, uncounted, version,
+    Landed, Walk, judged, landed, rings_that_differ, uncounted, version,
 };
 use crate::commit::cyclic::{Link, Seen, Verdict, Versions};
-use crate::commit::small_device::{EVERYTHING, Small};
 use crate::ftl::Slot;
 
 /// A version on flash, and its back pointer.
@@ -180,64 +178,4 @@ fn d3_a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
         assert!(differing(true, uncounted)[1] > 0, "without the count");
         assert!(differing(false, |landed| landed)[1] > 0, "without the wait");
     }
-}
-
-#[test]
-fn d1_a_number_that_was_named_is_not_given_again_after_a_restart() {
-    let mut bench = bench(Kind::Bpcc, false);
-    bench.roll_back(1, &[0, 1]);
-    let mut bench = bench.restart(EVERYTHING);
-    bench.set(2, &[1]);
-    assert_eq!(bench.restart(EVERYTHING).values(2), [0, 2]);
-}
-
-#[test]
-fn a_superseded_version_stays_while_it_straddles_something_on_flash() {
-    let live = |bench: &mut Small| bench.device().ftl().blocks.live_pages();
-    let mut bench = bench(Kind::Bpcc, false);
-    bench.set(1, &[0, 1]);
-    bench.roll_back(2, &[0, 1]); // 0.2, which names 1.2
-    bench.set(3, &[0]); // 0.3 straddles 0.2
-    bench.set(4, &[1]); // 1.3 straddles what 0.2 names
-    assert_eq!(live(&mut bench), 2);
-    bench.set(5, &[0, 1]);
-    assert_eq!(live(&mut bench), 4, "0.3 and 1.3 stay");
-    bench.check();
-    let mut bench = bench.restart(EVERYTHING);
-    assert_eq!(live(&mut bench), 4, "recovery finds out the same");
-    assert_eq!(bench.values(2), [5, 5]);
-    // The kept versions can be erased once wear levelling has moved the block with 0.2.
-    for _ in 0..400 {
-        bench.set(6, &[4]);
-    }
-    bench.check();
-    assert_eq!(live(&mut bench), 3);
-    assert_eq!(bench.restart(EVERYTHING).values(5), [5, 5, 0, 0, 6]);
-}
-
-/// With one set per page, later versions stay until the last of the page's sets is empty.
-#[test]
-fn with_a_set_for_each_page_all_of_its_later_versions_stay() {
-    let live = |bench: &mut Small| bench.device().ftl().blocks.live_pages();
-    let naive = Options::default().with("keeps_obsolete", "all");
-    let mut bench = bench_with(Kind::Bpcc, naive);
-    bench.set(1, &[0, 1]);
-    bench.roll_back(2, &[0, 1]); // 0.2, which names 1.2
-    bench.set(3, &[0, 1]); // 0.3 and 1.3 straddle these
-    assert_eq!(live(&mut bench), 2, "what came before may go");
-    for value in 4..7 {
-        bench.set(value, &[0, 1]);
-    }
-    assert_eq!(live(&mut bench), 2 + 6, "0.3 to 0.5, 1.3 to 1.5");
-    bench.check();
-    let mut bench = bench.restart(EVERYTHING);
-    assert_eq!(live(&mut bench), 2 + 6, "recovery finds out the same");
-    assert_eq!(bench.values(2), [6, 6]);
-    // Until the block with 0.2 has been moved.
-    for _ in 0..400 {
-        bench.set(7, &[4]);
-        bench.check();
-    }
-    assert_eq!(live(&mut bench), 3);
-    assert_eq!(bench.restart(EVERYTHING).values(5), [6, 6, 0, 0, 7]);
 }

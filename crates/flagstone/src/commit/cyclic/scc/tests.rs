@@ -2,12 +2,9 @@
 
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
-use crate::commit::Kind;
 use crate::commit::cyclic::bench::{
-    Landed, Walk, bench, judged, landed, rings_that_differ, uncounted, version,
+    Landed, Walk, judged, landed, rings_that_differ, uncounted, version,
 };
-use crate::commit::small_device::EVERYTHING;
-use crate::ftl::{Cause, Operation};
 
 /// Versions of pages below `pages`, each with its link.
 fn found(pages: u32, versions: impl IntoIterator<Item = Landed>) -> NewestOfAll {
@@ -167,19 +164,4 @@ fn versions_are_seen_in_any_order_and_the_highest_below_their_ring_is_kept() {
             assert!(page.see(Slot::Page(Ppn(9)), page.link).is_some(), "a copy");
         }
     }
-}
-
-#[test]
-fn d3_a_block_that_is_being_written_is_sealed_and_erased() {
-    let mut bench = bench(Kind::Scc, false);
-    bench.set(1, &[0, 1, 2, 3]);
-    bench.roll_back(2, &[0, 1]);
-    let collections = bench.device().stats().collections;
-    let erases = bench.count(Operation::Erase, Cause::Gc);
-    bench.set(3, &[0]);
-    let stats = bench.device().stats();
-    assert_eq!(stats.collections, collections + 1);
-    assert!(stats.count(Operation::Erase, Cause::Gc) > erases);
-    bench.check();
-    assert_eq!(bench.restart(EVERYTHING).values(4), [3, 1, 1, 1]);
 }

@@ -1,42 +1,11 @@
-//! AFC's recovery table and its departures, case by case.
+//! What a flag says, and a collection that stops half-way.
 
 use super::*;
-use crate::cases::{Case, cases, prove, rows_that_differ};
-use crate::commit::Kind;
-use crate::commit::flag_chain::bench::{
-    Laid, Three, bench, churn, laid, link_to, page_flags, shapes,
-};
-use crate::commit::small_device::EVERYTHING;
-use crate::ftl::Operation;
-
-/// A transaction of three pages, each linked to the one before.
-fn chain(flags: [u8; 3]) -> [Laid; 3] {
-    let first = Laid {
-        at: (10, 0),
-        lpn: 0,
-        xid: 5,
-        seq: 20,
-        link: None,
-        flag: flags[0],
-    };
-    let second = Laid {
-        at: (11, 0),
-        lpn: 1,
-        seq: 21,
-        link: link_to(first),
-        flag: flags[1],
-        ..first
-    };
-    let third = Laid {
-        at: (12, 0),
-        lpn: 2,
-        seq: 22,
-        link: link_to(second),
-        flag: flags[2],
-        ..first
-    };
-    [first, second, third]
-}
+use crate::commit::{Device, Kind, Options};
+use crate::ftl::Config;
+use crate::nand::small::{self, EVERYTHING};
+use crate::nand::{Flash, Geometry, PowerCut, Shared};
+use crate::units::Pbn;
 
 #[test]
 fn a_flag_is_two_bits_of_four_cells() {
@@ -49,174 +18,72 @@ fn a_flag_is_two_bits_of_four_cells() {
     assert_eq!(whole, [false, true, false, false]);
 }
 
-/// One page of a transaction of three.
-#[derive(Debug)]
-struct Facts {
-    of: Three,
-    page: usize,
+/// A device, and the clock of its only user.
+struct Bench {
+    device: Device,
+    now: Nanos,
 }
 
-/// The table in the header of the protocol. The verdict is whether the page counts.
-const TABLE: [Case<Facts, bool>; 2] = cases! { |facts|
-    "@A": facts.part().iter().all(|&flag| flag == TRUE) => true;
-    "@B": facts.part().iter().any(|&flag| flag != TRUE) => false;
-};
-
-impl Facts {
-    fn all() -> Vec<Facts> {
-        let all = Three::all(&shapes(), &[FALSE_AT_FIRST, TRUE, FALSE]);
-        let pages = |of: Three| (0..3).map(move |page| Facts { of, page });
-        all.into_iter().flat_map(pages).collect()
+impl Bench {
+    fn open(flash: impl Flash + 'static) -> Bench {
+        let options = Options::default().with("block_flags", false);
+        let config = Config::small(12, Some(2));
+        let device = Device::open(Box::new(flash), Kind::Afc, config, &options, Nanos::ZERO);
+        let device = device.expect("recovery only reads");
+        let now = device.recovered_at();
+        Bench { device, now }
     }
 
-    /// The flags of the pages in the same part.
-    fn part(&self) -> Vec<u8> {
-        let mut part = [0, 1, 2];
-        for (from, to) in self.of.links.iter().enumerate() {
-            if let Some(to) = *to {
-                let (from, to) = (part[from], part[to]);
-                part = part.map(|other| if other == from { to } else { other });
-            }
-        }
-        if self.of.is_cluster() {
-            part = [0; 3];
-        }
-        let of_part = (0..3).filter(|&page| part[page] == part[self.page]);
-        of_part.map(|page| self.of.flags[page]).collect()
+    fn begin(&mut self) -> TxId {
+        self.device
+            .begin(self.now)
+            .expect("a transaction can begin")
     }
 
-    fn counts(&self) -> bool {
-        self.of.counting(Kind::Afc)[self.page]
+    fn write(&mut self, tx: TxId, at: u32, value: u8) {
+        let taken = self.device.write(self.now, tx, Lpn(at), &[value]);
+        self.now = taken.expect("it can be written").next;
     }
-}
 
-#[test]
-fn every_row_of_the_recovery_table() {
-    prove(&TABLE, &Facts::all(), Facts::counts);
-}
-
-#[test]
-fn the_flag_of_the_page_itself_is_not_enough() {
-    let own_flag = |facts: &Facts| facts.of.flags[facts.page] == TRUE;
-    assert_eq!(rows_that_differ(&TABLE, &Facts::all(), own_flag), ["@B"]);
-}
-
-#[test]
-fn a_chain_whose_target_is_gone_ends_there() {
-    let [_, second, third] = chain([FALSE_AT_FIRST, TRUE, TRUE]);
-    let mut bench = laid(Kind::Afc, page_flags(false), &[second, third]);
-    assert_eq!(bench.values(3), [0, 21, 22]);
-}
-
-#[test]
-fn d1_a_link_to_what_was_written_there_since_leads_nowhere() {
-    let [gone, second, third] = chain([TRUE; 3]);
-    let foreign = Laid {
-        lpn: 3,
-        xid: 6,
-        seq: 40,
-        flag: FALSE_AT_FIRST,
-        ..gone
-    };
-    let found = |as_published| {
-        let options = page_flags(as_published);
-        laid(Kind::Afc, options, &[foreign, second, third]).values(4)
-    };
-    assert_eq!(found(false), [0, 21, 22, 0]);
-    assert_eq!(found(true), [0; 4], "another's flag undoes a commit");
-}
-
-#[test]
-fn d3_pages_in_progress_are_not_moved() {
-    let mut bench = bench(Kind::Afc, true, false);
-    let tx = bench.open(1, &[0, 1]);
-    let before = [0, 1].map(|page| bench.slot(page));
-    churn(&mut bench, &[4, 5, 6], 40);
-    let after = [0, 1].map(|page| bench.slot(page));
-    assert_eq!(before, after);
-    bench.commit(tx);
-    assert_eq!(bench.count(Operation::Reprogram, Cause::Gc), 0);
-    assert_eq!(bench.restart(EVERYTHING).values(2), [1, 1]);
-}
-
-#[test]
-fn d4_a_page_waits_for_the_first_and_the_flag_for_all() {
-    let mut bench = bench(Kind::Afc, false, false);
-    bench.set(9, &[7]);
-    let start = bench.now;
-    bench.set(1, &[0, 1]);
-    assert_eq!(bench.now.since(start), Nanos::from_micros(2 * 200 + 200));
-    assert_eq!(bench.count(Operation::Reprogram, Cause::Commit), 2);
-    assert_eq!(bench.restart(EVERYTHING).values(2), [1, 1]);
-}
-
-#[test]
-fn d4_further_pages_wait_for_the_first_only_also_if_they_are_issued_before_it_is_durable() {
-    let mut bench = bench(Kind::Afc, false, false);
-    let now = bench.now;
-    let tx = bench.device().begin(now).expect("it begins");
-    let taken = [0, 1, 2].map(|at| {
-        let write = bench.device().write(now, tx, Lpn(at), &[1]);
-        write.expect("it is taken").next
-    });
-    assert!(
-        taken[0] == now && taken[1] > now && taken[2] == taken[1],
-        "{taken:?}"
-    );
-}
-
-#[test]
-fn d5_every_part_of_an_aborted_chain_keeps_a_false_flag() {
-    for (block_flags, strict_order) in [(false, false), (true, false), (true, true)] {
-        let mut bench = bench(Kind::Afc, block_flags, strict_order);
-        bench.set(1, &[0, 1, 2, 3]);
-        for round in 0..10 {
-            // The pages of the aborted transaction are spread over many blocks.
-            let tx = bench.open(50 + round, &[0]);
-            for page in [1, 2, 3, 0, 1] {
-                churn(&mut bench, &[5, 6], 1);
-                bench.write(tx, page, 50 + round);
-            }
-            bench.abort(tx);
-            churn(&mut bench, &[5, 6, 7], 4);
-            bench = bench.restart(EVERYTHING);
-            assert_eq!(bench.values(4), [1; 4], "round {round}");
-        }
+    /// The block that holds a page.
+    fn block_of(&self, at: u32) -> Pbn {
+        let ftl = self.device.ftl();
+        let page = ftl.slot(Lpn(at)).ppn().expect("it was written");
+        ftl.geometry().block_of(page)
     }
-}
 
-/// A transaction that is larger than the collector's reserve leaves a star behind when it is rolled
-/// back: all pages link to the first. The erase of the first would cost a carrier for each.
-#[test]
-fn d8_a_chain_with_more_ends_than_there_is_room_for_carriers_is_collected_from_its_ends() {
-    for pages in [24, 48, 72] {
-        let mut bench = bench(Kind::Afc, false, true);
-        bench.set(1, &[0, 1, 2, 3]);
-        let large: Vec<u32> = (0..pages).map(|write| write % 4).collect();
-        let tx = bench.open(200, &large);
-        bench.abort(tx);
-        for round in 2..60 {
-            bench.set(round, &[0, 1, 2, 3]);
-            if round % 10 == 0 {
-                bench = bench.restart(EVERYTHING);
-            }
-            assert_eq!(bench.values(4), [round; 4], "{pages} pages");
+    /// Commits a transaction that writes 1 to pages.
+    fn set(&mut self, pages: &[u32]) {
+        let tx = self.begin();
+        for &at in pages {
+            self.write(tx, at, 1);
         }
+        let done = self.device.commit(self.now, tx).expect("it can commit");
+        self.now = done.expect("no group is waited for");
+        self.device.check().expect("the books agree");
     }
 }
 
 /// The collector may have to stop half-way. Pages that it has not flagged by then are not FALSE.
 #[test]
 fn d8_a_collection_without_room_for_its_carriers_has_flagged_only_those_that_it_wrote() {
-    let mut bench = bench(Kind::Afc, false, true);
-    bench.set(1, &[0, 1, 2, 3]);
+    let geometry = Geometry {
+        channels: 1,
+        blocks_per_plane: 32,
+        pages_per_block: 5,
+        ..small::GEOMETRY
+    };
+    let mut flash = Shared::new(PowerCut::new(small::chip(geometry)));
+    let mut bench = Bench::open(flash.clone());
+    bench.set(&[0, 1, 2, 3]);
     // All pages but the first link to the second; these two have separate blocks.
-    let tx = bench.open(200, &[0]);
+    let tx = bench.begin();
+    bench.write(tx, 0, 200);
     let first = bench.block_of(0);
-    bench.set(1, &[8, 9, 10]);
+    bench.set(&[8, 9, 10]);
     bench.write(tx, 1, 200);
     let second = bench.block_of(1);
-    bench.set(1, &[8, 9, 10]);
+    bench.set(&[8, 9, 10]);
     let mut others = Vec::new();
     for write in 0..60 {
         let page = 2 + write % 2;
@@ -224,38 +91,27 @@ fn d8_a_collection_without_room_for_its_carriers_has_flagged_only_those_that_it_
         others.push(bench.block_of(page));
     }
     others.dedup();
-    bench.abort(tx);
+    let done = bench.device.abort(bench.now, tx);
+    bench.now = done.expect("it can be aborted");
 
-    let now = bench.now;
-    let refused = bench.device().collect_at_once(now, second);
+    let refused = bench.device.collect_at_once(bench.now, second);
     assert!(matches!(refused, Err(FtlError::Full { .. })), "{refused:?}");
     // The flagged pages are among the oldest. Without them another page must be FALSE.
     others.truncate(others.len() - 3);
     for block in std::iter::once(first).chain(others) {
         // At most one flag.
-        let now = bench.now;
-        let done = bench.device().collect_at_once(now, block);
+        let done = bench.device.collect_at_once(bench.now, block);
         bench.now = done.expect("it can be collected");
-        bench.check();
+        bench.device.check().expect("the books agree");
     }
-    assert_eq!(bench.restart(EVERYTHING).values(4), [1; 4]);
-}
-
-#[test]
-fn aborts_cost_reprograms_and_commits_cost_none_when_they_are_collected() {
-    let reprograms = |aborts: bool| {
-        let mut bench = bench(Kind::Afc, false, false);
-        for _ in 0..60 {
-            let tx = bench.open(1, &[0, 1, 2, 3, 4, 5]);
-            if aborts {
-                bench.abort(tx);
-            } else {
-                bench.commit(tx);
-            }
-        }
-        assert!(bench.device().stats().collections > 10);
-        bench.count(Operation::Reprogram, Cause::Gc)
-    };
-    assert_eq!(reprograms(false), 0);
-    assert!(reprograms(true) > 10);
+    drop(bench);
+    small::restart(&mut flash, EVERYTHING, false, None);
+    let mut bench = Bench::open(flash);
+    for at in 0..4 {
+        let (_, bytes) = bench
+            .device
+            .read(bench.now, None, Lpn(at))
+            .expect("it reads");
+        assert_eq!(bytes, Some(&[1][..]), "page {at}");
+    }
 }

@@ -57,8 +57,6 @@
 
 mod collect;
 mod recover;
-#[cfg(test)]
-mod tests;
 
 use super::{Link, Shadow, Tables, Tail, read_shadow, spare};
 use crate::commit::active::Spare;
@@ -461,6 +459,18 @@ impl Open {
         match self.clusters.iter_mut().find(|(here, _)| *here == block) {
             Some((_, page)) => *page = newest,
             None => self.clusters.push((block, newest)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_is_what_most_of_its_bits_say() {
+        for flag in 0..=u8::MAX {
+            assert_eq!(is_true(flag), flag.count_zeros() > 4, "{flag:08b}");
         }
     }
 }
