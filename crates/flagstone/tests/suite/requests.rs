@@ -1,9 +1,13 @@
 //! Requests that the device refuses under every protocol, and what it reports about itself.
 
+use crate::small_device::{EVERYTHING, Small, unwaited};
 use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options, Recovered};
-use flagstone::ftl::{Config, Ftl, FtlError};
-use flagstone::nand::small;
-use flagstone::units::{Lpn, Nanos, TxId};
+use flagstone::ftl::{BlockState, Config, Ftl, FtlError};
+use flagstone::nand::{Geometry, small};
+use flagstone::units::{Lpn, Nanos, Pbn, TxId};
+
+/// Pages of a device that is filled.
+const PAGES: u32 = 96;
 
 const CONFIG: Config = Config::small(24, None);
 
@@ -129,6 +133,44 @@ fn a_page_of_a_live_transaction_is_read_by_it_alone() {
         if kind.info().atomic {
             assert_eq!(device.read(read, None, Lpn(5)), Ok((read, None)), "{kind}");
         }
+    }
+}
+
+/// Fails if a block that is written, free or kept by the protocol is collected, or if a collection
+/// that the caller asks for loses a page.
+#[test]
+fn a_block_that_a_caller_chooses_is_collected_if_it_can_be() {
+    for &kind in Kind::ALL {
+        let chip = small::chip(Geometry {
+            blocks_per_plane: 30,
+            pages_per_block: 6,
+            strict_order: false,
+            ..small::GEOMETRY
+        });
+        let config = Config::small(PAGES, Some(3));
+        let mut small = Small::on(chip, config, kind, unwaited(kind));
+        for value in [1, 2] {
+            (0..PAGES / 2).for_each(|at| small.put(&[(at, value), (at + PAGES / 2, value)]));
+        }
+        let blocks = small.device().geometry().blocks();
+        let mut collected = 0;
+        for block in (0..=blocks).map(Pbn) {
+            let ftl = small.device().ftl();
+            let is_full = block.0 < blocks && ftl.blocks().state(block) == BlockState::Full;
+            let (now, before) = (small.now, small.device().stats().collections);
+            let done = small.device().collect(now, block);
+            let done = done.expect("there is room");
+            assert!(is_full || done.is_none(), "{kind}: block {block}");
+            let counted = small.device().stats().collections - before;
+            assert_eq!(counted, u64::from(done.is_some()), "{kind}");
+            small.now = done.unwrap_or(now);
+            small.check();
+            collected += counted;
+        }
+        assert!(collected > 5, "{kind}: {collected} blocks");
+        assert_eq!(small.values(PAGES), [2; PAGES as usize], "{kind}");
+        let mut small = small.restart(EVERYTHING);
+        assert_eq!(small.values(PAGES), [2; PAGES as usize], "{kind}");
     }
 }
 
