@@ -267,6 +267,3 @@ fn sum_of_spare(format: &Format, record: &[u8], of_data: u32, at: Ppn, horizon: 
     sum.update(horizon);
     sum.finalize()
 }
-
-#[cfg(test)]
-mod tests;

@@ -277,4 +277,33 @@ impl Ftl {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::nand::{Cell, Pairing, small};
+
+    #[test]
+    fn what_a_block_holds_whoever_waits_is_what_it_is_worth() {
+        let dense = |pairing, pages_per_block, paired_pages| {
+            let geometry = Geometry {
+                pages_per_block,
+                cell: Cell::Mlc,
+                pairing,
+                ..small::GEOMETRY
+            };
+            let config = Config {
+                paired_pages,
+                ..Config::small(30, None)
+            };
+            Pairs::new(&geometry, &config).dense_pages()
+        };
+        let (closed, slc) = (PairedPages::Closed, PairedPages::Slc);
+        assert_eq!(dense(Pairing::Distance3, 64, PairedPages::Ignored), 63);
+        // 62 pages can be used, and two waits leave out two pages each.
+        assert_eq!(dense(Pairing::Distance3, 64, closed), 58);
+        assert_eq!(dense(Pairing::Distance6, 64, closed), 54);
+        assert_eq!(dense(Pairing::Distance3, 64, slc), 31);
+        // Of eight pages, four are lower ones, one of which is the partner of the summary.
+        assert_eq!(dense(Pairing::Distance3, 8, closed), 3);
+        assert_eq!(dense(Pairing::Distance3, 8, slc), 3);
+    }
+}

@@ -10,6 +10,12 @@ mod layouts;
 mod shown;
 mod small_device;
 
+// Below protocols.
+mod checksums;
+mod faulty;
+mod paired_pages;
+mod power_cut;
+
 // All protocols.
 mod end_of_life;
 mod failing_meta;
@@ -18,6 +24,7 @@ mod large_roots;
 mod long_lives;
 mod requests;
 mod rot;
+mod settings;
 mod show;
 mod tables;
 
@@ -33,6 +40,7 @@ mod plain;
 mod records;
 mod rest;
 mod seal;
+mod seal_r;
 mod shadow_log;
 mod snapshots;
 mod steps;

@@ -1,24 +1,23 @@
-//! Each test has a control: the same without checksums.
+//! Checksums of pages. Each test has a control: the same without checksums.
 
-use super::super::{Cause, Config, Format, Ftl, FtlError, Header, PageKind, Stream};
-use super::*;
-use crate::nand::{Chip, Contents, Flash, Shared, Timing, small};
-use crate::units::{Lpn, Pbn};
+use flagstone::ftl::{
+    Cause, Config, Format, Ftl, FtlError, Header, PageKind, Slot, Stream, header, sums,
+};
+use flagstone::nand::{Chip, Contents, Flash, FlashError, Geometry, Shared, Timing, small};
+use flagstone::units::{Lpn, Nanos, Pbn, Ppn};
 
-const FORMAT: Format = Format {
-    tail_bytes: 6,
-    flag_bytes: 1,
-    persist_map: true,
-    logs: 1,
-    ..Format::NONE
+const FORMAT: Format = {
+    let mut format = Format::NONE;
+    (format.tail_bytes, format.flag_bytes) = (6, 1);
+    (format.persist_map, format.logs) = (true, 1);
+    format
 };
 const DATA: [u8; 16] = *b"sixteen letters.";
 
 fn config(checksums: bool) -> Config {
-    Config {
-        checksums,
-        ..Config::small(200, None)
-    }
+    let mut config = Config::small(200, None);
+    config.checksums = checksums;
+    config
 }
 
 fn mount(chip: Chip, checksums: bool) -> Result<Ftl, FtlError> {
@@ -140,7 +139,7 @@ fn full_of_everything(checksums: bool) -> Chip {
     let mut ftl = blank(small::chip(small::GEOMETRY), checksums);
     for lpn in 0..20 {
         let at = append(&mut ftl, lpn);
-        ftl.set_slot(Lpn(lpn), super::super::Slot::Page(at));
+        ftl.set_slot(Lpn(lpn), Slot::Page(at));
     }
     let now = ftl.checkpoint(Nanos::ZERO, vec![7; 300]).unwrap();
     ftl.log(now, 0, b"a log page").unwrap();
@@ -158,7 +157,7 @@ fn pages_of_every_sort_are_found_again_by_a_restart() {
         assert_eq!(mounted.logs.len(), 1);
         assert_eq!(mounted.logs[0].data, b"a log page");
         let mut found = Vec::new();
-        let blocks = ftl.blocks.for_data();
+        let blocks = ftl.blocks().for_data();
         let scanned = ftl.scan(mounted.done, &blocks, |at, head, tail| {
             assert_eq!(tail, [1, 2, 3, 4, 5, 0xff]);
             found.push((head.lpn, at));
@@ -216,7 +215,7 @@ fn a_device_is_refused_with_checksums_if_it_has_none_and_the_other_way_round() {
 
 #[test]
 fn a_device_without_room_for_checksums_is_refused() {
-    let geometry = crate::nand::Geometry {
+    let geometry = Geometry {
         spare_bytes: 24,
         ..small::GEOMETRY
     };

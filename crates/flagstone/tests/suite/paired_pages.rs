@@ -1,14 +1,16 @@
-//! Each test of what closed pairs prevent has a control: the same where pairs are ignored.
+//! Pages left blank for pages that share cells. Each test of what closed pairs prevent has a
+//! control: the same where pairs are ignored.
 
-use super::*;
-use crate::ftl::{Cause, Format, PageKind, Written};
-use crate::nand::{Cell, Cut, FlashError, Pairing, PowerCut, Shared, small};
-use crate::units::{Lpn, Ppn};
+use flagstone::ftl::{
+    Cause, Config, Format, Ftl, FtlError, PageKind, PairedPages, Stream, Written,
+};
+use flagstone::nand::{self, Cell, Cut, FlashError, Geometry, Pairing, PowerCut, Shared, small};
+use flagstone::units::{Lpn, Nanos, Ppn};
 
-const FORMAT: Format = Format {
-    persist_map: true,
-    logs: 1,
-    ..Format::NONE
+const FORMAT: Format = {
+    let mut format = Format::NONE;
+    (format.persist_map, format.logs) = (true, 1);
+    format
 };
 
 fn geometry(pairing: Pairing, pages_per_block: u32) -> Geometry {
@@ -24,10 +26,9 @@ fn geometry(pairing: Pairing, pages_per_block: u32) -> Geometry {
 }
 
 fn config(paired_pages: PairedPages) -> Config {
-    Config {
-        paired_pages,
-        ..Config::small(30, None)
-    }
+    let mut config = Config::small(30, None);
+    config.paired_pages = paired_pages;
+    config
 }
 
 type Flash = Shared<PowerCut>;
@@ -178,7 +179,7 @@ fn loses(way: PairedPages, pairing: Pairing, (at, dice): (u64, u64)) -> bool {
     drop(ftl);
     let mut chip = flash.take().into_chip();
     let lost = |page: &Ppn| {
-        let read = crate::nand::Flash::read(&mut chip, now, *page, &mut [], &mut []);
+        let read = nand::Flash::read(&mut chip, now, *page, &mut [], &mut []);
         matches!(read, Err(FlashError::Uncorrectable { .. }))
     };
     safe.iter().any(lost)
@@ -193,21 +194,6 @@ fn a_page_that_was_waited_for_survives_a_cut_at_any_program() {
         assert_eq!(lost(PairedPages::Slc), 0, "{pairing}");
         assert!(lost(PairedPages::Ignored) > 20, "{pairing}");
     }
-}
-
-#[test]
-fn what_a_block_holds_whoever_waits_is_what_it_is_worth() {
-    let dense =
-        |pairing, pages, way| Pairs::new(&geometry(pairing, pages), &config(way)).dense_pages();
-    let (closed, slc) = (PairedPages::Closed, PairedPages::Slc);
-    assert_eq!(dense(Pairing::Distance3, 64, PairedPages::Ignored), 63);
-    // 62 pages can be used, and two waits leave out two pages each.
-    assert_eq!(dense(Pairing::Distance3, 64, closed), 58);
-    assert_eq!(dense(Pairing::Distance6, 64, closed), 54);
-    assert_eq!(dense(Pairing::Distance3, 64, slc), 31);
-    // Of eight pages, four are lower ones, one of which is the partner of the summary.
-    assert_eq!(dense(Pairing::Distance3, 8, closed), 3);
-    assert_eq!(dense(Pairing::Distance3, 8, slc), 3);
 }
 
 #[test]
