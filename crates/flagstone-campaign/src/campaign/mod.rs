@@ -97,7 +97,7 @@ pub struct Campaign {
     pub depth: u32,
     /// Whether the device collects ahead of need, in steps.
     pub ahead: bool,
-    /// Whether databases have unusual settings.
+    /// Whether databases have unusual settings, and devices and indexes are full.
     pub unusual: bool,
     /// The user's device description that the runs' devices imitate.
     pub device: Option<Arc<DeviceTraits>>,

@@ -199,7 +199,7 @@ impl Pages {
                     Err(Stop::Violation("a conflict that is none".into()))
                 }
             }
-            Err(error) if known.may_fill && is_full(&error) => self.give_up(known, which),
+            Err(error) if known.may_fill && is_full(&error) => self.refused(known, which),
             Err(error) => Err(stop(known, error)),
         }
     }
@@ -256,6 +256,17 @@ impl Pages {
         )))
     }
 
+    /// Notes that a full device has refused a request. A persistent transaction continues, with or
+    /// without what it has asked for; any other is rolled back.
+    fn refused(&mut self, known: &mut Known, which: usize) -> Done<()> {
+        if !known.habits.persists {
+            return self.give_up(known, which);
+        }
+        known.full += 1;
+        known.note(|| "the device is full".into());
+        Ok(())
+    }
+
     /// Rolls back a transaction that does not fit on a full device, which frees space.
     fn give_up(&mut self, known: &mut Known, which: usize) -> Done<()> {
         known.full += 1;
@@ -277,7 +288,7 @@ impl Pages {
             }
             Err(error) if known.may_fill && is_full(&error) => {
                 known.oracle.withdraw(name);
-                return self.give_up(known, which);
+                return self.refused(known, which);
             }
             Err(error) => return Err(stop(known, error)),
         }

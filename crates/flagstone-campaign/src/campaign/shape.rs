@@ -31,7 +31,9 @@
 //! Numbers from [`UNUSUAL`] on have databases with unusual settings. Pages of live transactions are
 //! stolen, or written through. Whole pages are locked. Log pages are padded. Pages are written out
 //! before their changes are rolled back. Clients also access pages for writes that do not follow.
-//! Under indexes these numbers have stores that the keys fill, so that changes are refused.
+//! Under indexes these numbers have stores that the keys fill, so that changes are refused. Under
+//! protocols they have devices that transactions fill, and clients that continue after a refused
+//! request.
 
 use super::Subject;
 use flagstone::commit::Kind;
@@ -129,6 +131,9 @@ pub(super) struct Habits {
     pub(super) may_overflow: bool,
     /// Whether some page accesses are for a write that does not follow.
     pub(super) touches: bool,
+    /// Whether a transaction continues after a full device has refused one of its requests. It is
+    /// rolled back otherwise.
+    pub(super) persists: bool,
 }
 
 /// The first shape number for collections that overtake each other.
@@ -174,6 +179,10 @@ impl Shape {
                 }
                 (UNUSUAL.., Subject::Index(..)) => {
                     shape.fill_index(dice);
+                    return shape;
+                }
+                (UNUSUAL.., Subject::Protocol(_)) => {
+                    shape.fill_device(dice);
                     return shape;
                 }
                 _ => {}
@@ -242,6 +251,7 @@ impl Shape {
                 at_once: 50,
                 may_overflow: false,
                 touches: false,
+                persists: false,
             },
         }
     }
@@ -466,6 +476,23 @@ impl Shape {
         self.pages = dice.random_range(40..100);
         self.index_pages = dice.random_range(16..32);
         self.habits.writes = dice.random_range(3..16);
+    }
+
+    /// Lets transactions fill the device, often with several versions of a page.
+    fn fill_device(&mut self, dice: &mut Pcg64Mcg) {
+        let device = &mut self.device;
+        (device.channels, device.planes_per_channel) = (1, dice.random_range(1..4));
+        device.pages_per_block = dice.random_range(4..7);
+        device.page_bytes = 256;
+        device.spare_blocks = 0;
+        device.may_fill = true;
+        self.clients = dice.random_range(2..7);
+        self.pages = dice.random_range(60..200);
+        let habits = &mut self.habits;
+        habits.persists = true;
+        habits.writes = dice.random_range(60..400);
+        habits.brief = dice.random_range(20..80);
+        habits.aborts = dice.random_range(5..50);
     }
 
     fn draw_unusual(&mut self, dice: &mut Pcg64Mcg, stack: Stack) {

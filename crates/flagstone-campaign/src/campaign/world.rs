@@ -223,9 +223,9 @@ impl Known {
         }
     }
 
-    /// A random page; some pages are far more frequent than others.
+    /// A random page; some pages are far more frequent than others, unless clients fill the device.
     pub(super) fn some_page(&self, dice: &mut Pcg64Mcg) -> u32 {
-        if dice.random_bool(0.7) {
+        if !self.habits.persists && dice.random_bool(0.7) {
             dice.random_range(0..self.pages.div_ceil(3))
         } else {
             dice.random_range(0..self.pages)

@@ -75,8 +75,9 @@ pub(crate) struct Args {
     ahead: bool,
     /// Use rare settings. Databases: writing out pages of live transactions, write-through,
     /// whole-page locks, filled log pages; different ones on each device. Indexes: stores that
-    /// their keys nearly fill.
-    #[arg(long, requires = "above", conflicts_with = "long")]
+    /// their keys nearly fill. Protocols: devices that transactions fill, and transactions that
+    /// continue after a refused request.
+    #[arg(long, conflicts_with = "long")]
     unusual: bool,
     /// Simulate devices like this one: a preset (see `flagstone device list`) or a file. They have
     /// its planes, cells, page pairing, latencies and settings, but few and small blocks.

@@ -443,7 +443,7 @@ impl Ftl {
         Ok((logs, done))
     }
 
-    /// Marks a page as live while mounting.
+    /// Marks a page as live: while mounting, or a page that no version needs any more.
     pub fn revive(&mut self, at: Ppn) {
         self.blocks.revive(at);
     }

@@ -28,7 +28,7 @@ pub(super) struct Carriers {
 impl Carriers {
     /// Records that `carrier`, a live page, carries the flag of `target`.
     pub(super) fn insert(&mut self, ftl: &mut Ftl, target: Ppn, carrier: Ppn, current: bool) {
-        self.target_erased(ftl, target);
+        self.leave(ftl, target);
         self.of_target.insert(target, carrier);
         self.carriers.insert(carrier, Carried { target, current });
     }
@@ -56,8 +56,9 @@ impl Carriers {
         }
     }
 
-    /// Removes a page that was erased. Its flag need not be carried any more.
-    pub(super) fn target_erased(&mut self, ftl: &mut Ftl, target: Ppn) {
+    /// Removes a page that was erased or has lost its transaction. Its flag need not be carried any
+    /// more.
+    pub(super) fn leave(&mut self, ftl: &mut Ftl, target: Ppn) {
         if !self.of_target.is_empty()
             && let Some(carrier) = self.of_target.remove(&target)
         {

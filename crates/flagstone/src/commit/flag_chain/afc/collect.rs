@@ -94,7 +94,7 @@ impl Owner for Afc {
             }
         }
         for page in std::mem::take(&mut self.collector).pages {
-            self.tables.carriers.target_erased(ftl, page.at);
+            self.tables.carriers.leave(ftl, page.at);
         }
     }
 }

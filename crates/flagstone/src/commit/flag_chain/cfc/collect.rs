@@ -124,6 +124,9 @@ impl Owner for Cfc {
         match &mut row.state {
             State::InProgress(open) => {
                 open.safe_at = open.safe_at.max(to.done);
+                if let Some(half) = open.half.as_mut().filter(|half| half.mixed.keeper == from) {
+                    half.mixed.keeper = to.at;
+                }
                 if !joins {
                     open.heads.push(to.into());
                 }
@@ -159,7 +162,7 @@ impl Owner for Cfc {
         let mut xids: Vec<TxId> = Vec::new();
         let covers = !self.covered.is_empty();
         for page in &work.pages {
-            self.tables.carriers.target_erased(ftl, page.at);
+            self.tables.carriers.leave(ftl, page.at);
             if covers {
                 self.covered.remove(&page.at);
             }
@@ -282,6 +285,10 @@ impl Cfc {
             State::InProgress(open) => {
                 open.heads.retain(|head| elsewhere(head.at));
                 open.clusters.retain(|&(block, _)| block != victim);
+                if let Some(half) = &mut open.half {
+                    half.mixed.trues.retain(|&at| elsewhere(at));
+                    half.carried.retain(|&at| elsewhere(at));
+                }
                 if !self.tables.as_published {
                     open.safe_at = open.safe_at.max(done); // D4
                 }

@@ -39,7 +39,8 @@
 //!                 nothing. As printed, they pass for committed when they are collected.
 //!             D3. Where some heads are TRUE and some FALSE (@C), one FALSE head is kept until the
 //!                 last TRUE page is reclaimed, or the next recovery could find the TRUE ones
-//!                 alone.
+//!                 alone. A cut leaves such heads, and an abort after a commit that found no room
+//!                 for one of the copies of D8.
 //!             D4. A commit waits for the erase of blocks that its pages were moved out of, else
 //!                 the originals come back as FALSE heads. An erase waits for the commits that
 //!                 made pages of the block obsolete, and for erases of the same transactions.
@@ -119,14 +120,21 @@ struct Open {
     /// With block flags: the newest page of each cluster.
     clusters: Vec<(Pbn, Link)>,
     lpns: Vec<Lpn>,
-    /// Whether there was no space for the flag of a head while other heads may be TRUE. Then the
-    /// next restart rolls the transaction back (@C), and it cannot end before that.
-    half_flagged: bool,
+    /// The flags of a commit that found no room for all of them. Only an abort can follow.
+    half: Option<Half>,
     /// When its pages are durable and the originals of moved ones are erased.
     safe_at: Nanos,
 }
 
-/// An aborted transaction with TRUE pages.
+/// A transaction in progress of which some heads are TRUE, and for one there was no room.
+#[derive(Clone)]
+struct Half {
+    mixed: Mixed,
+    /// The heads whose flags are carried by other pages (D8).
+    carried: Vec<Ppn>,
+}
+
+/// A transaction that is not committed and has TRUE pages.
 #[derive(Clone)]
 struct Mixed {
     /// The page of a FALSE head, which is kept.
@@ -159,7 +167,7 @@ impl Protocol for Cfc {
         write: Write<'_>,
     ) -> Result<Taken, FtlError> {
         let open = self.open(tx);
-        if open.half_flagged {
+        if open.half.is_some() {
             return Err(ftl.full());
         }
         let before = open.held.replace(Held::new(write));
@@ -188,7 +196,7 @@ impl Protocol for Cfc {
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
         let open = self.open(tx);
-        if open.half_flagged {
+        if open.half.is_some() {
             return Err(ftl.full());
         }
         let Some(last) = open.held.take() else {
@@ -214,12 +222,16 @@ impl Protocol for Cfc {
         let mut done = ftl.sync(start, to.done.max(safe_at))?;
         if !flagged {
             let barrier = done;
-            for head in self.open(tx).heads.clone() {
-                let flag = self.flag_head(ftl, barrier, head);
-                let flag = flag.inspect_err(|_| self.open(tx).half_flagged = true)?;
-                done = done.max(flag);
-            }
-            done = ftl.sync(barrier, done)?;
+            done = match self.flag_heads(ftl, barrier, tx) {
+                Ok(done) => ftl.sync(barrier, done)?,
+                Err(error) => {
+                    // No flag is TRUE yet: the commit can be asked for again, which needs a page.
+                    if self.open(tx).half.is_none() {
+                        self.open(tx).held = Some(last);
+                    }
+                    return Err(error);
+                }
+            };
         }
         let Some(TxRow {
             state: State::InProgress(mut open),
@@ -235,18 +247,33 @@ impl Protocol for Cfc {
     }
 
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        if self.open(tx).half_flagged {
-            return Err(ftl.full());
-        }
         let row = self.table.get_mut(&tx).expect("it is in progress");
         let State::InProgress(mut open) = std::mem::replace(&mut row.state, State::Aborted(None))
         else {
             panic!("{tx} is not in progress");
         };
+        let half = open.half.take();
+        for &target in half.iter().flat_map(|half| &half.carried) {
+            self.tables.carriers.leave(ftl, target);
+        }
+        self.tables.abort(ftl, &open.lpns);
+        if let Some(Half { mixed, .. }) = half {
+            let is_kept = ftl.blocks.is_live(mixed.keeper);
+            if mixed.trues.is_empty() {
+                // The TRUE pages have been reclaimed since.
+                if is_kept {
+                    ftl.kill(mixed.keeper);
+                }
+            } else {
+                if !is_kept {
+                    ftl.revive(mixed.keeper);
+                }
+                row.state = State::Aborted(Some(Box::new(mixed))); // D3
+            }
+        }
         if row.pages == 0 {
             self.table.remove(&tx);
         }
-        self.tables.abort(ftl, &open.lpns);
         open.clear();
         self.emptied.give(open);
         Ok(now)
@@ -384,14 +411,54 @@ impl Cfc {
         Ok((to, flagged))
     }
 
-    /// Sets the flag of a head of a committing transaction. The flag is unchanged so far.
-    fn flag_head(&mut self, ftl: &mut Ftl, now: Nanos, head: Link) -> Result<Nanos, FtlError> {
+    /// Sets the flags of all heads of a committing transaction, none of which is TRUE. Returns when
+    /// all are done. After an error the transaction is half flagged, unless no flag was set.
+    fn flag_heads(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+        let (mut trues, mut carried, mut done) = (Vec::new(), Vec::new(), now);
+        for head in self.open(tx).heads.clone() {
+            match self.flag_head(ftl, now, head) {
+                Ok((flagged_at, set)) => {
+                    trues.push(flagged_at);
+                    if flagged_at != head.at {
+                        carried.push(head.at);
+                    }
+                    done = done.max(set);
+                }
+                Err(error) if trues.is_empty() => return Err(error),
+                Err(error) => {
+                    let row = self.table.get_mut(&tx).expect("it is in progress");
+                    row.pages += carried.len() as u32;
+                    if !ftl.blocks.is_live(head.at) {
+                        ftl.revive(head.at);
+                    }
+                    let mixed = Mixed {
+                        keeper: head.at,
+                        trues,
+                    };
+                    self.open(tx).half = Some(Half { mixed, carried });
+                    return Err(error);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Sets the flag of a head of a committing transaction. The flag is unchanged so far. Returns
+    /// the page that is TRUE, and when it is.
+    fn flag_head(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        head: Link,
+    ) -> Result<(Ppn, Nanos), FtlError> {
         if self.tables.geometry.can_reprogram() {
-            return ftl.reprogram(now, head.at, spare::FLAG.start, &[TRUE], Cause::Commit);
+            let done = ftl.reprogram(now, head.at, spare::FLAG.start, &[TRUE], Cause::Commit)?;
+            return Ok((head.at, done));
         }
         let (page, read) = read_shadow(ftl, now, head.at, Cause::Commit)?;
         let page = page.ok_or(FtlError::Unreadable { at: head.at })?;
-        self.carry(ftl, read, &page, Cause::Commit)
+        let to = self.carry(ftl, read, &page, Cause::Commit)?;
+        Ok((to.at, to.done))
     }
 
     /// Sets the flag of a page of a committed transaction, in place or by a copy.
@@ -402,7 +469,7 @@ impl Cfc {
         if self.tables.geometry.can_reprogram() && page.tail.flag == FALSE {
             return ftl.reprogram(now, page.at, spare::FLAG.start, &[TRUE], Cause::Gc);
         }
-        self.carry(ftl, now, page, Cause::Gc)
+        Ok(self.carry(ftl, now, page, Cause::Gc)?.done)
     }
 
     /// D8: programs a copy of the page with the flag TRUE and a link to it. The copy must start a
@@ -413,13 +480,13 @@ impl Cfc {
         now: Nanos,
         page: &Shadow,
         cause: Cause,
-    ) -> Result<Nanos, FtlError> {
+    ) -> Result<Written, FtlError> {
         if self.tables.block_flags {
             self.seal_copies_of(ftl, page.tail.xid);
         }
         let to = self.tables.carry(ftl, now, page, TRUE, cause)?;
         self.note_copy(self.tables.geometry.block_of(to.at), page.tail.xid);
-        Ok(to.done)
+        Ok(to)
     }
 }
 
@@ -430,7 +497,7 @@ impl Open {
         self.heads.clear();
         self.clusters.clear();
         self.lpns.clear();
-        self.half_flagged = false;
+        self.half = None;
         self.safe_at = Nanos::ZERO;
     }
 
