@@ -175,7 +175,7 @@ pub struct RunIdError {
 /// Allowed number of concurrent transactions.
 pub(super) const CLIENTS: RangeInclusive<u32> = 1..=64;
 /// Allowed number of logical pages.
-pub(super) const PAGES: RangeInclusive<u32> = 2..=64;
+pub(super) const PAGES: RangeInclusive<u32> = 2..=200;
 /// Allowed number of power cuts.
 pub(super) const CUTS: RangeInclusive<usize> = 1..=3;
 /// Operations after which a cut can occur: no run has more.
@@ -448,7 +448,7 @@ mod tests {
         }
         for (part, other, what) in [
             ("w4x24", "w0x24", "a number from 1 to 64"),
-            ("w4x24", "w4x65", "a number from 2 to 64"),
+            ("w4x24", "w4x201", "a number from 2 to 200"),
             ("f3", "f256", "a number from 0 to 255"),
             ("g0", "g4294967296", "the shape is"),
             ("g0", "g+0", "write it as"),

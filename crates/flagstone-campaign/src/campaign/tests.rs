@@ -108,6 +108,19 @@ fn a_run_is_repeated_by_its_id_alone() {
 }
 
 #[test]
+fn ids_of_unusual_runs_are_valid() {
+    for name in KINDS {
+        let unusual = Campaign {
+            unusual: true,
+            ..campaign(name, 300)
+        };
+        for id in unusual.ids() {
+            assert_eq!(id.to_string().parse().as_ref(), Ok(&id));
+        }
+    }
+}
+
+#[test]
 fn every_shape_suits_every_subject() {
     let all = Subject::names();
     let mut geometries = std::collections::BTreeSet::new();
@@ -136,10 +149,14 @@ fn every_shape_suits_every_subject() {
 }
 
 /// Runs that used to end in a violation, each with the defect that was fixed.
-const MENDED: [(&str, &str); 10] = [
+const MENDED: [(&str, &str); 11] = [
     (
         "cfc-ex/g29135/b35994/w5x7/f1/s4845/n3/f109-1ae0-n/r0-ad67-n/c2-40fd-n",
         "a restart on a full device found no room, and the database did not open again",
+    ),
+    (
+        "cfc/g395714/b0/w1x30/f1/s2488/n2/d118-3f-n/c0-63-n",
+        "a transaction could not end once there was no room for one of the flags of its commit",
     ),
     (
         "afc/g33493/b0/w1x17/f15/s1277171008/n3/o108-a174-n/e50-8e9f-t/c1-8954-t",

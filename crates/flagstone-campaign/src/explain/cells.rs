@@ -5,7 +5,7 @@ use super::story::Page;
 use super::subject::What;
 use super::tale::Kept;
 use crate::payload::name_of;
-use flagstone::commit::{Field, seal_count};
+use flagstone::commit::{Field, cyclic_number, seal_count};
 use flagstone::ftl::{Header, PageKind, VERDICT_BYTES, header, verdict};
 use flagstone::layout::get;
 use std::collections::BTreeMap;
@@ -180,8 +180,9 @@ impl Reader {
                 };
             }
         }
-        page.version = value("NUMBER").map(|number| (lpn, number));
-        page.next = value("NEXT_PAGE").zip(value("NEXT_NUMBER"));
+        let number = |name| value(name).map(|word| cyclic_number(word).0);
+        page.version = number("NUMBER").map(|number| (lpn, number));
+        page.next = value("NEXT_PAGE").zip(number("NEXT_NUMBER"));
     }
 
     /// Describes a field.
@@ -192,6 +193,10 @@ impl Reader {
             "COUNT" if field.bytes == 4 && seal_count(value).1 => {
                 format!("{} and a sum", seal_count(value).0)
             }
+            "NUMBER" | "NEXT_NUMBER" => match cyclic_number(value) {
+                (number, true) if field.name == "NUMBER" => format!("{number}, again in its ring"),
+                (number, _) => number.to_string(),
+            },
             "XID" | "TXID" | "TX" if value == 0 => "none".into(),
             "XID" | "TXID" | "TX" => names.tx(value),
             "LINK" | "PPN" | "MAP" if field.is_blank() => "none".into(),

@@ -232,18 +232,6 @@ fn requests_that_a_full_device_refuses_change_nothing() {
     }
 }
 
-/// Regression: under CFC a transaction could not end if the device became full between two of the
-/// flags of its commit, on a device where pages cannot be reprogrammed.
-#[test]
-fn a_commit_without_room_for_all_of_its_flags_is_rolled_back() {
-    for mode in ["", ".page-flags"] {
-        let id = format!("cfc{mode}/g395714/b0/w1x30/f1/s2488/n2/d118-3f-n/c0-63-n");
-        let (work, violation) = replay(&id.parse().expect("a run id"));
-        assert_eq!(violation, Ok(()));
-        assert!(work.full > 0);
-    }
-}
-
 #[test]
 fn indexes_that_are_full_are_whole_after_two_cuts_in_a_row_with_every_fault() {
     let is_on_device = |subject: &Subject| matches!(subject, Subject::Index(_, Below::Protocol(_)));

@@ -60,6 +60,7 @@ mod seal;
 // Devices whose transactions share pages.
 mod records;
 
+pub use cyclic::cyclic_number;
 pub use device::{Aim, Device, RequestStats};
 pub use error::DeviceError;
 pub use info::{Info, LOG_PER_HEAD, Published};

@@ -67,6 +67,12 @@ layout! {
 /// Bits of a version number.
 const NUMBER_BITS: u32 = 27;
 
+/// Splits the field `NUMBER` of a page under SCC or BPCC: its version number, and whether its ring
+/// has an earlier version of the page. (If it has 32 of them or a multiple, the flag is false.)
+pub fn cyclic_number(word: u64) -> (u64, bool) {
+    (word & ((1 << NUMBER_BITS) - 1), word >> NUMBER_BITS > 0)
+}
+
 /// Bits of half the count of versions that come before one in its ring.
 const HALF_BITS: u32 = 32 - NUMBER_BITS;
 
@@ -114,7 +120,7 @@ impl Link {
     }
 
     fn get(tail: &[u8]) -> Link {
-        let number = |field| get(tail, field) as u32 & ((1 << NUMBER_BITS) - 1);
+        let number = |field| cyclic_number(get(tail, field)).0 as u32;
         let half = |field| get(tail, field) as u32 >> NUMBER_BITS;
         Link {
             number: number(link::NUMBER),
