@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Use shorter windows and scaled devices: a few minutes for everything (the default).
     #[arg(long, group = "size")]
     quick: bool,
-    /// Use the papers' sizes.
+    /// Use the papers' sizes. A run of SAL-hashing then takes up to 10 GB of memory: see --jobs.
     #[arg(long, group = "size")]
     full: bool,
     /// Make each run with this many seeds. A claim that has the published direction under only some

@@ -121,7 +121,7 @@ struct Open {
     clusters: Vec<(Pbn, Link)>,
     lpns: Vec<Lpn>,
     /// The flags of a commit that found no room for all of them. Only an abort can follow.
-    half: Option<Half>,
+    half: Option<Box<Half>>,
     /// When its pages are durable and the originals of moved ones are erased.
     safe_at: Nanos,
 }
@@ -257,7 +257,7 @@ impl Protocol for Cfc {
             self.tables.carriers.leave(ftl, target);
         }
         self.tables.abort(ftl, &open.lpns);
-        if let Some(Half { mixed, .. }) = half {
+        if let Some(Half { mixed, .. }) = half.map(|half| *half) {
             let is_kept = ftl.blocks.is_live(mixed.keeper);
             if mixed.trues.is_empty() {
                 // The TRUE pages have been reclaimed since.
@@ -325,6 +325,10 @@ impl Protocol for Cfc {
                 State::InProgress(open) => {
                     if open.heads.is_empty() != (row.pages == 0) {
                         return Err(format!("{tx} has {} pages, no head", row.pages));
+                    }
+                    let keeper = open.half.as_ref().map(|half| half.mixed.keeper);
+                    if keeper.is_some_and(|keeper| !ftl.blocks.is_live(keeper)) {
+                        return Err(format!("{tx} has TRUE pages and no FALSE one is kept"));
                     }
                 }
                 State::Aborted(_) if row.pages == 0 => {
@@ -435,7 +439,7 @@ impl Cfc {
                         keeper: head.at,
                         trues,
                     };
-                    self.open(tx).half = Some(Half { mixed, carried });
+                    self.open(tx).half = Some(Box::new(Half { mixed, carried }));
                     return Err(error);
                 }
             }
