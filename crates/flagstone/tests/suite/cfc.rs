@@ -3,11 +3,12 @@
 //! Codes       D1, D2, D3, D4, D6, @A, @B, @C of [`cfc`]
 
 use crate::laid::{Laid, Three, bench, churn, laid, link_to, page_flags, shapes};
-use crate::small_device::EVERYTHING;
+use crate::small_device::{EVERYTHING, Small, below};
 use flagstone::cases::{Case, cases, prove, rows_that_differ};
 use flagstone::commit::{Kind, Options};
-use flagstone::ftl::{Cause, Operation};
-use flagstone::units::Nanos;
+use flagstone::ftl::{Cause, Config, Operation};
+use flagstone::nand::{Geometry, small};
+use flagstone::units::{Nanos, Pbn};
 
 /// The flags on flash.
 const FALSE: u8 = 0xff;
@@ -178,4 +179,54 @@ fn d6_a_page_in_memory_is_read_replaced_and_dropped() {
     bench.abort(tx);
     assert_eq!(bench.count(Operation::Program, Cause::Host), 0);
     assert_eq!(bench.restart(EVERYTHING).values(1), [0]);
+}
+
+/// D3: on a device of strict order the room runs out between two flags of a commit. Once it is
+/// rolled back, no order of collections and restarts may bring its TRUE pages back.
+#[test]
+fn d3_a_commit_without_room_for_all_of_its_flags_never_comes_back() {
+    let (pages, blocks) = (30, 21);
+    let chip = small::chip(Geometry {
+        channels: 1,
+        packages_per_channel: 1,
+        blocks_per_plane: blocks,
+        pages_per_block: 5,
+        strict_order: true,
+        ..small::GEOMETRY
+    });
+    let config = Config::small(pages, None);
+    let mut bench = Small::on(chip, config, Kind::Cfc, Options::default());
+    let mut right = vec![1; pages as usize];
+    for at in 0..pages {
+        bench.put(&[(at, 1)]);
+    }
+    let (mut dice, mut half_flagged) = (7, 0);
+    for round in 0..1_000 {
+        let value = 2 + (round % 200) as u8;
+        let mut wanted = right.clone();
+        let tx = bench.begin();
+        for _ in 0..below(&mut dice, 3 * pages) {
+            let at = below(&mut dice, pages);
+            if bench.try_write(tx, at, value).is_ok() {
+                wanted[at as usize] = value;
+            }
+        }
+        let carriers = bench.memory("flag_carriers");
+        if bench.try_commit(tx).is_ok() {
+            right = wanted;
+            continue;
+        }
+        half_flagged += u32::from(bench.memory("flag_carriers") > carriers);
+        bench.abort(tx);
+        bench.check();
+        for _ in 0..below(&mut dice, 60) {
+            let (now, block) = (bench.now, Pbn(below(&mut dice, blocks)));
+            if let Ok(Some(done)) = bench.device().collect(now, block) {
+                bench.now = done;
+            }
+        }
+        bench = bench.restart(EVERYTHING);
+        assert_eq!(bench.values(pages), right, "round {round}");
+    }
+    assert!(half_flagged > 10, "{half_flagged}");
 }
