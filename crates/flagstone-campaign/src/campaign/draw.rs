@@ -50,12 +50,12 @@ impl Campaign {
     fn sample(&self, n: u64, bases: u64) -> RunId {
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let base = self.base(dice.random_range(0..bases));
-        let fills = base.shape().habits.persists;
-        let flags = self.subject.sets_flags() && !base.shape().device.strict_order;
+        let shape = base.shape();
+        let flags = self.subject.sets_flags() && !shape.device.strict_order;
         let cuts = (0..self.depth.max(1)).map(|phase| {
             // Later cuts fall early more often: into recovery, and just after it.
             let reach = match (phase, dice.random_range(0..3)) {
-                (0, _) if fills => 600,
+                (0, _) if shape.habits.persists => 600,
                 (0, 0) => 400,
                 (0, _) | (_, 0) => 120,
                 _ => 12,

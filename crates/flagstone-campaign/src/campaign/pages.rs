@@ -259,18 +259,16 @@ impl Pages {
     /// Notes that a full device has refused a request. A persistent transaction continues, with or
     /// without what it has asked for; any other is rolled back.
     fn refused(&mut self, known: &mut Known, which: usize) -> Done<()> {
-        if !known.habits.persists {
-            return self.give_up(known, which);
+        if known.habits.persists {
+            known.note_full();
+            return Ok(());
         }
-        known.full += 1;
-        known.note(|| "the device is full".into());
-        Ok(())
+        self.give_up(known, which)
     }
 
     /// Rolls back a transaction that does not fit on a full device, which frees space.
     fn give_up(&mut self, known: &mut Known, which: usize) -> Done<()> {
-        known.full += 1;
-        known.note(|| "the device is full".into());
+        known.note_full();
         self.abort(known, which)
     }
 

@@ -128,6 +128,12 @@ impl Known {
         self.next_name - 1
     }
 
+    /// Notes that a full device has refused a request.
+    pub(super) fn note_full(&mut self) {
+        self.full += 1;
+        self.note(|| "the device is full".into());
+    }
+
     pub(super) fn note(&self, text: impl FnOnce() -> String) {
         if let Some(story) = &self.story {
             let text = text();

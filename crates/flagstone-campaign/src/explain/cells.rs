@@ -193,10 +193,10 @@ impl Reader {
             "COUNT" if field.bytes == 4 && seal_count(value).1 => {
                 format!("{} and a sum", seal_count(value).0)
             }
-            "NUMBER" | "NEXT_NUMBER" => match cyclic_number(value) {
-                (number, true) if field.name == "NUMBER" => format!("{number}, again in its ring"),
-                (number, _) => number.to_string(),
-            },
+            "NUMBER" if cyclic_number(value).1 => {
+                format!("{}, again in its ring", cyclic_number(value).0)
+            }
+            "NUMBER" | "NEXT_NUMBER" => cyclic_number(value).0.to_string(),
             "XID" | "TXID" | "TX" if value == 0 => "none".into(),
             "XID" | "TXID" | "TX" => names.tx(value),
             "LINK" | "PPN" | "MAP" if field.is_blank() => "none".into(),

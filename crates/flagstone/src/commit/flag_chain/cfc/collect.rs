@@ -124,8 +124,8 @@ impl Owner for Cfc {
         match &mut row.state {
             State::InProgress(open) => {
                 open.safe_at = open.safe_at.max(to.done);
-                if let Some(half) = open.half.as_mut().filter(|half| half.mixed.keeper == from) {
-                    half.mixed.keeper = to.at;
+                if let Some(half) = &mut open.half {
+                    half.mixed.moved(from, to.at);
                 }
                 if !joins {
                     open.heads.push(to.into());
@@ -134,8 +134,8 @@ impl Owner for Cfc {
                     open.note_cluster(block, to.into());
                 }
             }
-            State::Aborted(Some(mixed)) if mixed.keeper == from => mixed.keeper = to.at,
-            State::Aborted(_) => {}
+            State::Aborted(Some(mixed)) => mixed.moved(from, to.at),
+            State::Aborted(None) => {}
         }
     }
 

@@ -142,6 +142,15 @@ struct Mixed {
     trues: Vec<Ppn>,
 }
 
+impl Mixed {
+    /// Updates a page that the collector has copied. The copy of a TRUE page is FALSE.
+    fn moved(&mut self, from: Ppn, to: Ppn) {
+        if self.keeper == from {
+            self.keeper = to;
+        }
+    }
+}
+
 #[derive(Clone)]
 struct Cfc {
     table: FxHashMap<TxId, TxRow>,
