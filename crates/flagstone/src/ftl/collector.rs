@@ -3,7 +3,7 @@
 
 use super::moves::{begin, fetch_slots, finish, give_back, move_live};
 use super::steps::InSteps;
-use super::{BlockState, Cause, Ftl, FtlError, Owner, PairedPages, Victim, scrub, steps};
+use super::{BlockState, Cause, Ftl, FtlError, Owner, PairedPages, Victim, health, steps};
 use crate::units::{Nanos, Pbn};
 
 /// Number of blocks that static wear levelling examines after an erase.
@@ -67,7 +67,7 @@ fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<
         }
     }
     if ftl.scrub.is_due(now) {
-        scrub::step(ftl, owner, now)?;
+        health::step(ftl, owner, now)?;
     }
     if ftl.is_short() {
         steps::end(ftl, owner, now)?;
@@ -224,17 +224,5 @@ impl Ftl {
     /// [`make_room`] does so first.
     pub(crate) fn owes_a_collection(&self) -> bool {
         !self.collector.owed.is_empty()
-    }
-
-    /// Retires a block and makes that durable: its old contents may still be readable, and a
-    /// restart must ignore them.
-    pub(super) fn retire_now(&mut self, now: Nanos, id: Pbn) -> Result<Nanos, FtlError> {
-        self.blocks.set_state(id, BlockState::Bad);
-        self.stats.retired += 1;
-        self.meta.bad.push(id);
-        let durable = self.write_root(now)?;
-        let plane = self.geometry.plane_of(id);
-        self.horizon.forgets(id, plane, self.seq, durable);
-        Ok(durable)
     }
 }

@@ -1,8 +1,6 @@
 //! Validation during a mount, of a flash that another program may have written: places beyond the
 //! device, and pages that are mapped twice. Bit errors are left to the ECC.
 
-use super::meta::NONE;
-use super::root::RootImage;
 use super::{Ftl, FtlError, Slot};
 use crate::units::{Lpn, Pbn, Ppn};
 
@@ -35,56 +33,11 @@ pub fn spare_number(what: &str, number: u64, bits: u32) -> Result<(), FtlError> 
     }
 }
 
-fn foreign<T>(what: String) -> Result<T, FtlError> {
+pub(super) fn foreign<T>(what: String) -> Result<T, FtlError> {
     Err(FtlError::Foreign(what))
 }
 
 impl Ftl {
-    /// Checks that a root is possible on this device.
-    pub(super) fn doubt_root(&self, image: &RootImage) -> Result<(), FtlError> {
-        let (found, needed) = (image.directory.len(), self.meta.directory.len());
-        // After growth the table is larger than its root says, until the next checkpoint.
-        if found > needed || (found < needed && image.pool.is_none()) {
-            return foreign(format!(
-                "the mapping table has {found} pages, this protocol and configuration need {needed}"
-            ));
-        }
-        let is_beyond = |block: &&Pbn| block.0 >= self.geometry.blocks();
-        if let Some(block) = image.bad.iter().find(is_beyond) {
-            return foreign(format!("its root lists block {block}, which there is not"));
-        }
-        let mut named: Vec<u32> = image.directory.clone();
-        named.retain(|&at| at != NONE);
-        named.sort_unstable();
-        let is_outside = |&&at: &&u32| {
-            let is_page = at < self.geometry.pages();
-            !is_page || self.meta.place(self.geometry.block_of(Ppn(at))).is_none()
-        };
-        if let Some(at) = named.iter().find(is_outside) {
-            return foreign(format!("it has a mapping page outside its area, {at}"));
-        }
-        if !named.is_sorted_by(|a, b| a < b) {
-            return foreign("its root names a mapping page twice".into());
-        }
-        Ok(())
-    }
-
-    /// Checks a root's list of blocks for mapping pages and logs. Blocks beyond the device are
-    /// those of a pending growth.
-    pub(super) fn doubt_pool(&self, pool: &[Pbn]) -> Result<(), FtlError> {
-        let mut sorted = pool.to_vec();
-        sorted.sort_unstable();
-        let is_anchor = |block: &Pbn| self.meta.anchors.iter().any(|it| it.block == *block);
-        let end = self.geometry.blocks();
-        let later = sorted.iter().filter(|block| block.0 >= end);
-        let follow = later.zip(end..).all(|(block, next)| block.0 == next);
-        if sorted.is_sorted_by(|a, b| a < b) && follow && !sorted.iter().any(is_anchor) {
-            Ok(())
-        } else {
-            foreign("its root lists blocks for mapping pages that cannot be such".into())
-        }
-    }
-
     /// Checks that the mapping table refers only to pages of the device.
     pub(super) fn doubt_map(&self) -> Result<(), FtlError> {
         let pages = self.geometry.pages();
@@ -106,7 +59,7 @@ impl Ftl {
     /// contents.
     pub(crate) fn believes(&self, at: Ppn, lpn: Lpn) -> bool {
         let is_mapped = |lpn: Lpn| self.slot(lpn).ppn() == Some(at);
-        if lpn.0 >= self.map.pages() || self.lists.contains_key(&at) {
+        if lpn.0 >= self.map.pages() || self.trims.has(at) {
             return false;
         }
         // Pages written since the restart are trusted. Only live versions that are not mapped need
@@ -128,7 +81,7 @@ impl Ftl {
                 continue;
             };
             if self.blocks.is_live(at) && slot == Slot::Trimmed(at) {
-                *self.lists.entry(at).or_insert(1) += 1;
+                self.trims.add(at);
                 continue;
             }
             if self.blocks.is_live(at) {
@@ -143,10 +96,10 @@ impl Ftl {
             self.blocks.set_live(at);
         }
         let is_listed = |&lpn: &Lpn| match self.slot(lpn) {
-            Slot::Page(at) => self.lists.contains_key(&at),
+            Slot::Page(at) => self.trims.has(at),
             _ => false,
         };
-        if !self.lists.is_empty()
+        if !self.trims.is_empty()
             && let Some(lpn) = self.map.lpns().find(is_listed)
         {
             return foreign(format!("logical page {lpn} is in a list of trims"));
@@ -188,35 +141,6 @@ mod tests {
 
     fn why<T>(outcome: Result<T, FtlError>) -> String {
         outcome.err().expect("it is refused").to_string()
-    }
-
-    #[test]
-    fn a_root_that_names_what_there_is_not_is_refused() {
-        let ftl = ftl();
-        let place = |index: usize| {
-            let block = ftl.meta.pool[index].block;
-            ftl.geometry.page(block, 0).0
-        };
-        let right = RootImage {
-            directory: vec![NONE; ftl.meta.directory.len()],
-            ..RootImage::default()
-        };
-        assert!(right.directory.len() >= 2, "the table has several pages");
-        assert_eq!(ftl.doubt_root(&right), Ok(()));
-        let with = |change: fn(&mut RootImage, [u32; 2])| {
-            let mut image = right.clone();
-            change(&mut image, [place(0), place(1)]);
-            ftl.doubt_root(&image)
-        };
-        assert_eq!(
-            with(|image, at| image.directory[..2].copy_from_slice(&at)),
-            Ok(())
-        );
-        assert!(why(with(|image, _| image.bad.push(Pbn(9999)))).contains("block 9999"));
-        assert!(why(with(|image, _| image.directory[0] = 1 << 30)).contains("outside its area"));
-        assert!(why(with(|image, _| image.directory[0] = 1000)).contains("outside its area"));
-        assert!(why(with(|image, at| image.directory[..2].fill(at[0]))).contains("twice"));
-        assert!(why(with(|image, _| image.directory.truncate(1))).contains("pages"));
     }
 
     #[test]

@@ -12,10 +12,9 @@
 //! root lists blocks beyond it, or one of the new size with a large enough area. Anchors stay in
 //! place: a device can grow as long as its root fits into them.
 
-use super::config::{Mistake, Sizes};
-use super::meta::{MetaBlock, NONE};
+use super::config::Sizes;
 use super::{BlockState, Ftl, FtlError};
-use crate::nand::{Flash, Geometry};
+use crate::nand::Geometry;
 use crate::units::{Nanos, Pbn};
 
 impl Ftl {
@@ -54,7 +53,7 @@ impl Ftl {
         let words = u64::from(sizes.map_pages + sizes.map_blocks + sizes.log_blocks) + lists;
         let room = self.pairs.meta_pages.len() as u64
             * u64::from(self.geometry.page_bytes.saturating_sub(32));
-        let keeps_anchors = sizes.anchors as usize == self.meta.anchors.len();
+        let keeps_anchors = sizes.anchors as usize == self.journal.anchors();
         if !self.format.persist_map || (keeps_anchors && 4 * words <= room) {
             Ok((geometry, sizes))
         } else {
@@ -93,67 +92,15 @@ impl Ftl {
         let threshold = &mut self.collector.threshold_blocks;
         *threshold = (*threshold).max(sizes.gc_threshold_blocks);
         self.map.resize(&sizes);
-        self.meta.directory.resize(sizes.map_pages as usize, NONE);
         self.blocks.resize(&geometry);
         self.scrub.grow(&geometry, self.config.scrub);
-        let (come, later): (Vec<Pbn>, _) =
-            (self.meta.promised.drain(..)).partition(|block| block.0 < new);
-        self.meta.promised = later;
+        let come = self.journal.grow(sizes.map_pages, new);
         for &block in &come {
             self.blocks.set_state(block, BlockState::Meta);
-            self.meta.take(MetaBlock::blank(block));
         }
         for block in (old..new).map(Pbn).filter(|block| !come.contains(block)) {
             self.blocks.set_free(block);
         }
         Ok(new - old)
-    }
-
-    /// Sets the area for translation pages and logs to the blocks that a root lists.
-    pub(super) fn take_pool(&mut self, pool: &[Pbn]) -> Result<(), FtlError> {
-        self.doubt_pool(pool)?;
-        let state = |flash: &dyn Flash, block| {
-            if flash.is_factory_bad(block) {
-                BlockState::Bad
-            } else {
-                BlockState::Free
-            }
-        };
-        self.meta.places.clear();
-        for before in std::mem::take(&mut self.meta.pool) {
-            self.blocks
-                .set_state(before.block, state(self.flash.as_ref(), before.block));
-        }
-        self.meta.is_named = true;
-        for &block in pool {
-            if block.0 < self.blocks.len() {
-                self.blocks.set_state(block, BlockState::Meta);
-                self.meta.take(MetaBlock::blank(block));
-            } else {
-                self.meta.promised.push(block);
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes a root that lists the future blocks of the area for mapping pages, including those
-    /// beyond the device, unless there is such a root. Returns when it is durable.
-    fn promise(&mut self, now: Nanos, sizes: &Sizes) -> Result<(), FtlError> {
-        let wanted = (sizes.map_blocks + sizes.log_blocks) as usize;
-        let more = wanted.saturating_sub(self.meta.pool.len()) as u32;
-        let end = self.geometry.blocks();
-        let promised: Vec<Pbn> = (end..end + more).map(Pbn).collect();
-        if self.meta.is_named && self.meta.promised == promised {
-            return Ok(());
-        }
-        let was_named = std::mem::replace(&mut self.meta.is_named, true);
-        let before = std::mem::replace(&mut self.meta.promised, promised);
-        if !self.config.mistake.is(Mistake::GrowthUnnamed) {
-            // A root that could not be written does not count.
-            self.write_root(now).inspect_err(|_| {
-                (self.meta.is_named, self.meta.promised) = (was_named, before);
-            })?;
-        }
-        Ok(())
     }
 }

@@ -50,17 +50,14 @@ mod moves;
 mod steps;
 mod collector;
 mod snapshots;
-mod scrub;
-mod root;
+mod health;
 mod scan;
-mod meta;
-mod logs;
+mod journal;
 mod mount;
 mod doubt;
 pub(crate) mod rest;
 mod grow;
 mod shrink;
-mod wear;
 #[cfg(test)]
 mod border_tests;
 
@@ -69,6 +66,7 @@ pub use checksum::sums;
 pub use closing::{VERDICT_BYTES, verdict};
 pub use config::{Config, ConfigError, Format, Mistake, Scrub};
 pub use doubt::{doubt_number, spare_number};
+pub use health::{EndOfLife, Wear};
 pub use horizon::{Damage, Scanned, statement};
 pub use mount::{LogPage, Mounted};
 pub use owner::{Moving, Owner, Relocation, Victim};
@@ -80,7 +78,6 @@ pub use spare::{FORMAT_VERSION, Header, PageKind, TAIL_BYTES_MAX, header};
 pub use stats::{Cause, Operation, Stats};
 pub use trims::{trim_list, trim_width, trims_in, trims_page};
 pub use victims::VictimPolicy;
-pub use wear::{EndOfLife, Wear};
 pub use write::{Stream, Writer, Written};
 
 use crate::layout::Layout;
@@ -89,17 +86,16 @@ use crate::settings::BadSetting;
 use crate::units::{Nanos, Ppn};
 use collector::Collector;
 pub(crate) use collector::{collect, collect_chosen, make_room};
+use health::Scrubber;
+pub(crate) use health::tend;
 use horizon::Horizon;
-use meta::MetaArea;
-pub(crate) use meta::{root_contents, root_part};
+use journal::Journal;
+pub(crate) use journal::{RootImage, is_root, root_contents, root_part};
 pub(crate) use moves::move_page;
 use pairs::Pairs;
-pub(crate) use root::{RootImage, is_root};
-use rustc_hash::FxHashMap;
-use scrub::Scrubber;
-pub(crate) use scrub::tend;
 pub(crate) use shrink::{empty_end, forget_old, forget_trims};
 use slot::{Map, SLOT_BYTES};
+use trims::TrimLists;
 
 use std::fmt;
 pub use steps::Leisure;
@@ -111,8 +107,8 @@ pub const LAYOUTS: &[Layout] = &[
     sums::RECORD,
     verdict::RECORD,
     statement::RECORD,
-    meta::root_part::RECORD,
-    meta::root_contents::RECORD,
+    journal::root_part::RECORD,
+    journal::root_contents::RECORD,
     rest::rest::RECORD,
     trim_list::RECORD,
 ];
@@ -216,12 +212,11 @@ pub struct Ftl {
     map: Map,
     pub(crate) blocks: Blocks,
     pub(crate) writer: Writer,
-    meta: MetaArea,
+    journal: Journal,
     seq: u64,
     scrub: Scrubber,
     pub(crate) snapshots: Snapshots,
-    /// Lists of trims with several mapped logical pages, and their number.
-    lists: FxHashMap<Ppn, u32>,
+    trims: TrimLists,
     horizon: Horizon,
     stats: Stats,
     page_buffer: Vec<u8>,
@@ -321,10 +316,10 @@ impl Ftl {
             blocks: self.blocks.clone(),
             writer: self.writer.clone(),
             collector: self.collector.clone(),
-            meta: self.meta.clone(),
+            journal: self.journal.clone(),
             scrub: self.scrub.clone(),
             snapshots: self.snapshots.clone(),
-            lists: self.lists.clone(),
+            trims: self.trims.clone(),
             horizon: self.horizon.clone(),
             stats: self.stats.clone(),
             page_buffer: self.page_buffer.clone(),
@@ -349,7 +344,7 @@ impl Ftl {
         [
             (
                 "mapping_table",
-                self.map.bytes().len() as u64 + self.memory_of_lists(),
+                self.map.bytes().len() as u64 + self.trims.memory(),
             ),
             ("block_tables", self.blocks.memory() + dirty),
         ]
@@ -364,7 +359,7 @@ impl Ftl {
         if !self.snapshots.is_empty() && self.snapshots.retains(at) {
             return;
         }
-        if !self.lists.is_empty() && self.is_listed_on(at) {
+        if !self.trims.is_empty() && self.trims.remove_one(at) {
             return;
         }
         self.blocks.kill(at);

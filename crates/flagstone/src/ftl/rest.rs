@@ -110,7 +110,7 @@ impl Ftl {
         put(&mut head, rest::PAGES, (map.len() / SLOT_BYTES) as u64);
         put(&mut head, rest::BLOCKS, self.blocks.len().into());
         put(&mut head, rest::SEQ, self.seq);
-        put(&mut head, rest::GENERATION, self.meta.generation);
+        put(&mut head, rest::GENERATION, self.journal.generation());
         let mut bytes = map;
         bytes.reserve_exact(rest::SIZE + self.blocks.len() as usize * SLOT_BYTES);
         bytes.splice(0..0, head);
@@ -137,7 +137,7 @@ impl Ftl {
     ) -> Result<&'a [u8], FtlError> {
         let (blocks, owner) = tables.others.split_at(self.blocks.len() as usize * 4);
         let head = &tables.head;
-        if get(head, rest::GENERATION) != self.meta.generation || !mounted.logs.is_empty() {
+        if get(head, rest::GENERATION) != self.journal.generation() || !mounted.logs.is_empty() {
             return foreign("a root or a log is newer");
         }
         self.seq = self.seq.max(get(head, rest::SEQ));

@@ -50,7 +50,7 @@ impl Ftl {
         };
         geometry.validate().ok()?;
         let sizes = Sizes::new(&geometry, &self.config, &self.format, blocks).ok()?;
-        (sizes.anchors as usize == self.meta.anchors.len()).then_some((geometry, sizes))
+        (sizes.anchors as usize == self.journal.anchors()).then_some((geometry, sizes))
     }
 
     /// Number of logical pages of a device with `blocks` blocks.

@@ -82,6 +82,55 @@ pub fn trims_in(data: &[u8]) -> Option<Vec<Lpn>> {
     is_right.then_some(named)
 }
 
+/// The lists of trims with several mapped logical pages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct TrimLists {
+    /// Number of logical pages mapped to each; at least two.
+    mapped: FxHashMap<Ppn, u32>,
+}
+
+impl TrimLists {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.mapped.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn has(&self, at: Ppn) -> bool {
+        self.mapped.contains_key(&at)
+    }
+
+    /// Sets the number of logical pages that are mapped to a list.
+    fn set(&mut self, list: Ppn, mapped: u32) {
+        if mapped > 1 {
+            self.mapped.insert(list, mapped);
+        }
+    }
+
+    /// Adds a logical page to a trim that has one or more.
+    pub(super) fn add(&mut self, list: Ppn) {
+        *self.mapped.entry(list).or_insert(1) += 1;
+    }
+
+    /// Removes a logical page from a list. Returns whether others are mapped to it.
+    #[cold]
+    pub(super) fn remove_one(&mut self, at: Ppn) -> bool {
+        let Some(mapped) = self.mapped.get_mut(&at) else {
+            return false;
+        };
+        *mapped -= 1;
+        if *mapped == 1 {
+            self.mapped.remove(&at);
+        }
+        true
+    }
+
+    /// Memory in bytes.
+    pub(super) fn memory(&self) -> u64 {
+        (self.mapped.len() * size_of::<(Ppn, u32)>()) as u64
+    }
+}
+
 impl Ftl {
     /// Bytes of a list of trims after its head. `None` if there is no room for any two trims.
     pub fn trim_bytes(&self) -> usize {
@@ -129,7 +178,7 @@ impl Ftl {
         }
         match count {
             0 => self.kill(list),
-            _ => self.note_list(list, count),
+            _ => self.trims.set(list, count),
         }
     }
 
@@ -137,28 +186,9 @@ impl Ftl {
     /// additional page, since the list is still needed.
     pub fn shares_list(&self, at: Lpn) -> bool {
         match self.slot(at) {
-            Slot::Trimmed(list) => self.lists.contains_key(&list),
+            Slot::Trimmed(list) => self.trims.has(list),
             _ => false,
         }
-    }
-
-    fn note_list(&mut self, list: Ppn, count: u32) {
-        if count > 1 {
-            self.lists.insert(list, count);
-        }
-    }
-
-    /// Removes a logical page from a list of trims. Returns whether others are mapped to it.
-    #[cold]
-    pub(super) fn is_listed_on(&mut self, at: Ppn) -> bool {
-        let Some(count) = self.lists.get_mut(&at) else {
-            return false;
-        };
-        *count -= 1;
-        if *count == 1 {
-            self.lists.remove(&at);
-        }
-        true
     }
 
     /// The logical pages of a list that are mapped to it.
@@ -175,8 +205,8 @@ impl Ftl {
         let was_found = self.blocks.is_from_before(at);
         let is_whole = trims_in(data).is_some();
         match mapped {
-            0 => is_whole && !was_found && !self.lists.contains_key(&at),
-            _ => mapped == self.lists.get(&at).copied().unwrap_or(1),
+            0 => is_whole && !was_found && !self.trims.has(at),
+            _ => mapped == self.trims.mapped.get(&at).copied().unwrap_or(1),
         }
     }
 
@@ -191,16 +221,11 @@ impl Ftl {
     /// Remaps logical pages from a list to its copy.
     pub(super) fn move_list(&mut self, data: &[u8], from: Ppn, to: Ppn) {
         let mapped = self.mapped_to(from, data);
-        self.lists.remove(&from);
-        self.note_list(to, mapped.len() as u32);
+        self.trims.mapped.remove(&from);
+        self.trims.set(to, mapped.len() as u32);
         for at in mapped {
             self.move_slot(at, Slot::Trimmed(to));
         }
-    }
-
-    /// Memory of the table of lists in bytes.
-    pub(super) fn memory_of_lists(&self) -> u64 {
-        (self.lists.len() * size_of::<(Ppn, u32)>()) as u64
     }
 
     /// Checks that the count of each list equals the number of logical pages mapped to it.
@@ -212,12 +237,12 @@ impl Ftl {
             }
         }
         counts.retain(|_, count| *count > 1);
-        if counts == self.lists {
+        if counts == self.trims.mapped {
             Ok(())
         } else {
             Err(format!(
                 "lists of trims count {:?}, and are {counts:?}",
-                self.lists
+                self.trims.mapped
             ))
         }
     }

@@ -273,7 +273,7 @@ fn fields_say_all_the_bytes_of_spare_areas_logs_and_roots() {
             // It comes last in a root, behind its length.
             _ => {
                 let (own, bytes) = (bytes_of(own.iter().flatten()), named(&lines, "BYTES")[0]);
-                let contents = &data[size("meta::root_part")..][..bytes as usize];
+                let contents = &data[size("journal::root_part")..][..bytes as usize];
                 let (before, found) = contents.split_at(contents.len() - own.len());
                 let length = (own.len() as u32).to_le_bytes();
                 assert!(before.ends_with(&length) && found == own, "{kind}");

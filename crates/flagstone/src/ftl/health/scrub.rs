@@ -18,11 +18,10 @@
 //! block cannot be copied, the owner is asked to release it ([`Owner::let_go`]). If a block cannot
 //! be refreshed now, it is retried after a pause. A block with a lost page is not refreshed.
 
-use super::collector::collect_for;
-use super::meta::{MetaState, NONE};
-use super::{BlockState, Cause, Ftl, FtlError, Header, Owner, PageKind, Scrub, header, make_room};
+use crate::ftl::collector::collect_for;
+use crate::ftl::{BlockState, Cause, Ftl, FtlError, Owner, Scrub, make_room};
 use crate::nand::{FlashError, Geometry};
-use crate::units::{Lpn, Nanos, Pbn, Ppn};
+use crate::units::{Nanos, Pbn, Ppn};
 use std::collections::VecDeque;
 
 /// Pause before a block that could not be refreshed is retried.
@@ -33,7 +32,7 @@ const NEVER: Nanos = Nanos(u64::MAX);
 
 /// The queue of blocks to refresh, and the position of the patrol.
 #[derive(Debug, Clone)]
-pub(super) struct Scrubber {
+pub(in crate::ftl) struct Scrubber {
     /// Number of corrected bits from which on a block is refreshed. Above the maximum if scrubbing
     /// is off.
     bits: u16,
@@ -53,7 +52,7 @@ pub(super) struct Scrubber {
 }
 
 impl Scrubber {
-    pub(super) fn new(geometry: &Geometry, scrub: Option<Scrub>) -> Scrubber {
+    pub(in crate::ftl) fn new(geometry: &Geometry, scrub: Option<Scrub>) -> Scrubber {
         let Some(Scrub { bits, patrol }) = scrub else {
             return Scrubber {
                 bits: u16::MAX,
@@ -83,7 +82,7 @@ impl Scrubber {
     }
 
     /// Adapts to a device that has grown.
-    pub(super) fn grow(&mut self, geometry: &Geometry, scrub: Option<Scrub>) {
+    pub(in crate::ftl) fn grow(&mut self, geometry: &Geometry, scrub: Option<Scrub>) {
         if let Some(scrub) = scrub {
             self.queued.resize(geometry.blocks() as usize, false);
             self.step = Scrubber::new(geometry, Some(scrub)).step;
@@ -91,13 +90,13 @@ impl Scrubber {
     }
 
     #[inline]
-    pub(super) fn bits(&self) -> u16 {
+    pub(in crate::ftl) fn bits(&self) -> u16 {
         self.bits
     }
 
     /// Whether work is due at `now`.
     #[inline]
-    pub(super) fn is_due(&self, now: Nanos) -> bool {
+    pub(in crate::ftl) fn is_due(&self, now: Nanos) -> bool {
         now >= self.due
     }
 
@@ -133,15 +132,6 @@ impl Scrubber {
     }
 }
 
-/// A page of the area for mapping pages and logs.
-enum MetaPage {
-    /// When it was read, its header, and its data.
-    Holds(Nanos, Header, Vec<u8>),
-    Blank,
-    /// Unreadable.
-    Lost,
-}
-
 /// Does the work that is due at `now`, without a host request. An idle device should call this
 /// periodically.
 pub(crate) fn tend(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
@@ -152,7 +142,11 @@ pub(crate) fn tend(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(
 }
 
 /// Reads the pages that the patrol has to read by `now`, and refreshes one block.
-pub(super) fn step(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
+pub(in crate::ftl) fn step(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+) -> Result<(), FtlError> {
     if now >= ftl.scrub.next_read {
         ftl.patrol(now)?;
     }
@@ -170,7 +164,7 @@ fn refresh(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos, block: Pbn) -> Resu
     match ftl.blocks.state(block) {
         BlockState::Meta => {
             let is_done = ftl.refresh_meta(now, block)?;
-            if !is_done && ftl.meta.is_log(block) {
+            if !is_done && ftl.journal.is_log(block) {
                 // There is no space for copies, or a page is lost: the owner may start its log
                 // anew.
                 owner.let_go(ftl, now, block)?;
@@ -206,7 +200,7 @@ impl Ftl {
 
     /// Queues the block of a page that was read with many bit errors.
     #[cold]
-    pub(super) fn wants_refresh(&mut self, at: Ppn, corrected: u16) {
+    pub(in crate::ftl) fn wants_refresh(&mut self, at: Ppn, corrected: u16) {
         let block = self.geometry.block_of(at);
         // A restart also reads old roots, which need no refresh.
         if self.holds_something(block) {
@@ -255,7 +249,7 @@ impl Ftl {
     fn holds_something(&self, block: Pbn) -> bool {
         match self.blocks.state(block) {
             BlockState::Open | BlockState::Closing | BlockState::Full => true,
-            BlockState::Meta => self.meta.holds_something(block),
+            BlockState::Meta => self.journal.holds_something(block),
             _ => false,
         }
     }
@@ -264,130 +258,6 @@ impl Ftl {
     /// that the next restart reads.
     fn holds_leftovers(&self, block: Pbn) -> bool {
         self.blocks.state(block) == BlockState::Free && self.blocks.is_left(block)
-    }
-
-    /// Rewrites the valid contents of a block for roots, mapping pages and logs.
-    fn refresh_meta(&mut self, now: Nanos, block: Pbn) -> Result<bool, FtlError> {
-        if !self.holds_something(block) {
-            return Ok(true);
-        }
-        let Some(index) = self.meta.place(block) else {
-            self.stats.refreshed += 1;
-            self.write_root(now)?;
-            return Ok(true);
-        };
-        // The copies may need a block on each lane, and one may fail.
-        if self.meta.free_blocks() <= self.meta.open_map.len() + 1 {
-            return Ok(false);
-        }
-        self.stats.refreshed += 1;
-        let lanes = self.meta.open_map.iter_mut();
-        for open in lanes.chain(&mut self.meta.open_log) {
-            if *open == Some(index) {
-                *open = None;
-                self.meta.pool[index].state = MetaState::Full;
-            }
-        }
-        if self.meta.pool[index].is_log {
-            self.copy_log_pages(now, index)
-        } else {
-            self.copy_map_pages(now, index).map(|()| true)
-        }
-    }
-
-    /// Copies the translation pages in a block that the current root refers to, unchanged. The next
-    /// root refers to the copies.
-    fn copy_map_pages(&mut self, now: Nanos, index: usize) -> Result<(), FtlError> {
-        let block = self.meta.pool[index].block;
-        let mut durable = now;
-        let mut moved = Vec::new();
-        for page in 0..self.meta.directory.len() {
-            let from = self.meta.directory[page];
-            if from == NONE || self.geometry.block_of(Ppn(from)) != block {
-                continue;
-            }
-            // A lost page stays at its place.
-            let MetaPage::Holds(read, _, data) = self.read_meta_page(now, Ppn(from))? else {
-                continue;
-            };
-            let (kind, lpn, seq) = (PageKind::Map, Lpn(page as u32), self.next_seq());
-            let head = Header { kind, lpn, seq };
-            let copied = self.meta_append(read, head, &data, Cause::Scrub);
-            let (to, at, done) = copied.inspect_err(|_| {
-                self.let_map_pages_go(&moved);
-            })?;
-            self.meta.pool[to].live += 1;
-            moved.push((page as u32, at));
-            durable = durable.max(done);
-        }
-        let now = self.sync(now, durable)?;
-        let before = self.meta.directory.clone();
-        for &(page, at) in &moved {
-            self.meta.directory[page as usize] = at.0;
-        }
-        self.write_root(now).inspect_err(|_| {
-            self.meta.directory = before;
-            self.meta.rootless.extend(moved.iter().map(|&(_, at)| at));
-        })?;
-        let entry = &mut self.meta.pool[index];
-        entry.live -= moved.len() as u32;
-        if entry.live == 0 {
-            entry.state = MetaState::Free;
-        }
-        Ok(())
-    }
-
-    /// Copies the valid log pages in a block. The copies keep their sequences: a restart that finds
-    /// both uses one. Returns `false` if a page is lost; then all stay where they are until the
-    /// next checkpoint.
-    fn copy_log_pages(&mut self, now: Nanos, index: usize) -> Result<bool, FtlError> {
-        let block = self.meta.pool[index].block;
-        let mut pages = Vec::new();
-        for page in 0..self.geometry.pages_per_block {
-            let at = self.geometry.page(block, page);
-            match self.read_meta_page(now, at)? {
-                MetaPage::Holds(read, head, data)
-                    if head.kind == PageKind::Log && head.seq >= self.meta.log_from =>
-                {
-                    pages.push((read, head, data));
-                }
-                // As in a mount: pages that a cut left after a blank page are not valid.
-                MetaPage::Blank if self.pairs.blank_ends(page) => break,
-                _ => {}
-            }
-        }
-        if pages.len() != self.meta.pool[index].live as usize {
-            return Ok(false);
-        }
-        let mut durable = now;
-        for (read, head, data) in pages {
-            let (to, _, done) = self.meta_append(read, head, &data, Cause::Scrub)?;
-            self.meta.pool[to].live += 1;
-            durable = durable.max(done);
-        }
-        let now = self.sync(now, durable)?;
-        let entry = &mut self.meta.pool[index];
-        (entry.live, entry.state) = (0, MetaState::Free);
-        // The block must not be erased before the copies are durable.
-        self.meta.durable = self.meta.durable.max(now);
-        Ok(true)
-    }
-
-    /// Reads a page of the area for mapping pages and logs.
-    fn read_meta_page(&mut self, now: Nanos, at: Ppn) -> Result<MetaPage, FtlError> {
-        let mut spare = [0xff; header::SIZE];
-        let mut data = vec![0; self.geometry.page_bytes as usize];
-        match self.read(now, at, &mut data, &mut spare, Cause::Scrub) {
-            Ok(read) => {
-                data.truncate(read.data_bytes);
-                Ok(match Header::parse(&spare) {
-                    Some(head) => MetaPage::Holds(read.done, head, data),
-                    None => MetaPage::Blank,
-                })
-            }
-            Err(FlashError::Uncorrectable { .. }) => Ok(MetaPage::Lost),
-            Err(other) => Err(other.into()),
-        }
     }
 }
 

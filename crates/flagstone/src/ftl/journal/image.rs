@@ -8,15 +8,15 @@
 //! A program that does not support pools takes the ones for the length of a list that ends early.
 //! So it refuses the device instead of looking for its blocks in the wrong places.
 
-use super::Ftl;
-use super::meta::root_contents;
+use super::root_contents;
+use crate::ftl::Ftl;
 use crate::layout;
 use crate::units::Pbn;
 
 /// The contents of a root.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RootImage {
-    pub(super) log_from: u64,
+    pub(in crate::ftl) log_from: u64,
     pub(crate) bad: Vec<Pbn>,
     pub(crate) directory: Vec<u32>,
     pub(crate) blob: Vec<u8>,
@@ -46,7 +46,7 @@ fn parse_list(rest: &mut &[u8]) -> Option<Vec<u32>> {
 const NAMED: u32 = u32::MAX;
 
 impl RootImage {
-    pub(super) fn emit(&self) -> Vec<u8> {
+    pub(in crate::ftl) fn emit(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend_from_slice(&self.log_from.to_le_bytes());
         if let Some(pool) = &self.pool {

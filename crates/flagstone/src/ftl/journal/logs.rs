@@ -1,8 +1,8 @@
 //! Logs: pages that the owner appends, in as many concurrent lanes as it asked for. The next
-//! checkpoint makes them obsolete. They lie in the area that [`super::meta`] manages.
+//! checkpoint makes them obsolete. They lie in the area that [`super`] manages.
 
-use super::meta::MetaState;
-use super::{Cause, Ftl, FtlError, Header, PageKind, Stream, Written};
+use super::MetaState;
+use crate::ftl::{Cause, Ftl, FtlError, Header, PageKind, Stream, Written};
 use crate::units::{Lpn, Nanos};
 use std::ops::Range;
 
@@ -11,14 +11,14 @@ impl Ftl {
     /// before it appends again, or the next checkpoint might not fit.
     pub fn log_is_full(&self) -> bool {
         let per_block = self.pairs.meta_pages.len() as u32;
-        let reserve = self.meta.full_checkpoint_blocks(per_block);
-        self.meta.free_blocks() < reserve + self.meta.open_log.len() + 1
+        let reserve = self.journal.full_checkpoint_blocks(per_block);
+        self.journal.free_blocks() < reserve + self.journal.open_log.len() + 1
     }
 
     /// The plane on which a lane of the logs begins. Lanes are spread over the channels, and the
     /// lanes of a channel over its planes, starting at a different plane on each channel.
-    pub(super) fn log_plane(&self, lane: u32) -> u32 {
-        let (planes, lanes) = (self.geometry.planes(), self.meta.open_log.len() as u32);
+    pub(in crate::ftl) fn log_plane(&self, lane: u32) -> u32 {
+        let (planes, lanes) = (self.geometry.planes(), self.journal.open_log.len() as u32);
         let on_channel = planes / self.geometry.channels;
         let first = lane * (planes / lanes).max(1) % planes;
         let channel = first / on_channel;
@@ -39,7 +39,7 @@ impl Ftl {
         let on_channel = planes / channels;
         let next = self.writer.plane_in_turn(stream);
         let wait = |&lane: &usize| {
-            let open = self.meta.open_log[lane].map(|i| self.meta.pool[i].block);
+            let open = self.journal.open_log[lane].map(|i| self.journal.pool[i].block);
             let plane = open.map_or(self.log_plane(lane as u32), |b| self.geometry.plane_of(b));
             let channel = (plane / on_channel + channels - next / on_channel) % channels;
             // Channels before the next in turn have had their page of this round.
@@ -63,8 +63,8 @@ impl Ftl {
             lpn: Lpn(log.into()),
             seq,
         };
-        let (index, at, done) = self.meta_append(now, header, data, Cause::Log)?;
-        self.meta.pool[index].live += 1;
+        let (index, at, done) = self.append_to_journal(now, header, data, Cause::Log)?;
+        self.journal.pool[index].live += 1;
         Ok(Written { at, seq, done })
     }
 
@@ -74,11 +74,11 @@ impl Ftl {
     /// # Errors
     /// The power fails. A block whose erase fails is handled at its first use.
     pub fn erase_logs_ahead(&mut self, now: Nanos) -> Result<(), FtlError> {
-        for index in 0..self.meta.pool.len() {
-            let entry = &self.meta.pool[index];
+        for index in 0..self.journal.pool.len() {
+            let entry = &self.journal.pool[index];
             if entry.state == MetaState::Free && entry.erased.is_none() {
                 let block = entry.block;
-                self.meta.pool[index].erased = self.erase(now, block, Cause::Mapping)?;
+                self.journal.pool[index].erased = self.erase(now, block, Cause::Mapping)?;
             }
         }
         Ok(())

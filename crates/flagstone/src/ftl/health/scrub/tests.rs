@@ -1,8 +1,9 @@
 //! Each test has a control: the same without scrubbing.
 
-use super::super::{Config, Format, Operation, Slot, Stream};
 use super::*;
+use crate::ftl::{Config, Format, Mounted, Operation, PageKind, Slot, Stream};
 use crate::nand::{Ages, Aging, Chip, Growth, PowerLaw, Shared, YEAR, small};
+use crate::units::Lpn;
 
 const FORMAT: Format = Format {
     persist_map: true,
@@ -48,11 +49,7 @@ const SCRUB: Scrub = Scrub {
     patrol: Nanos(YEAR.0 / 50),
 };
 
-fn mount(
-    cells: &Cells,
-    scrub: Option<Scrub>,
-    now: Nanos,
-) -> Result<(Ftl, super::super::Mounted), FtlError> {
+fn mount(cells: &Cells, scrub: Option<Scrub>, now: Nanos) -> Result<(Ftl, Mounted), FtlError> {
     let config = Config {
         scrub,
         ..Config::small(200, None)
@@ -189,9 +186,9 @@ fn roots_translation_pages_and_logs_outlive_their_cells() {
         let now = ftl.checkpoint(Nanos::ZERO, vec![7; 300]).unwrap();
         let now = ftl.log(now, 0, b"one").unwrap().done;
         let logged = ftl.log(now, 0, b"two").unwrap();
-        let before = ftl.meta.directory.clone();
+        let before = ftl.journal.directory().to_vec();
         pass(&mut ftl, &mut Nobody, 100);
-        assert_eq!(ftl.meta.directory != before, scrub.is_some());
+        assert_eq!(ftl.journal.directory() != before, scrub.is_some());
         drop(ftl);
         let mounted = mount(&cells, scrub, at_end(100));
         let Some(_) = scrub else {

@@ -1,7 +1,6 @@
 //! The wear of a device, and the distance to its end of life, when it accepts no more writes.
 
-use super::meta::{MetaBlock, MetaState};
-use super::{BlockState, Ftl};
+use crate::ftl::{BlockState, Ftl};
 use crate::units::Pbn;
 
 /// The wear of a device's blocks.
@@ -122,7 +121,7 @@ impl Ftl {
             .collect();
         erases.sort_unstable();
         let for_data = self.data_may_fail();
-        let [for_roots, for_maps] = self.meta_spares();
+        let [for_roots, for_maps] = self.journal.spares(self.pairs.meta_pages.len() as u32);
         let short_of_data = for_data <= (good.len() as u32 / 50).max(3);
         let at = |index: usize| erases.get(index).copied().unwrap_or(0);
         Wear {
@@ -144,33 +143,13 @@ impl Ftl {
         let works_with = self.gc_threshold_blocks() + 2 * self.geometry.planes() + 1;
         (self.blocks.for_data().len() as u32).saturating_sub(holds + works_with)
     }
-
-    /// Spare blocks of the areas for roots, and for mapping pages and logs.
-    fn meta_spares(&self) -> [Spares; 2] {
-        let spares = |area: &[MetaBlock], needs: usize| {
-            let bad = area.iter().filter(|it| it.state == MetaState::Bad);
-            Spares {
-                left: (area.len() - bad.count()).saturating_sub(needs) as u32,
-                new: area.len().saturating_sub(needs) as u32,
-            }
-        };
-        let roots = spares(&self.meta.anchors, 2 * self.meta.root_in.len().max(1));
-        if self.meta.pool.is_empty() {
-            return [roots; 2];
-        }
-        let table = self
-            .meta
-            .full_checkpoint_blocks(self.pairs.meta_pages.len() as u32);
-        let needs = 2 * table + 2 * self.meta.open_log.len();
-        [roots, spares(&self.meta.pool, needs)]
-    }
 }
 
 /// Spare blocks of an area: now, and in a new device.
 #[derive(Debug, Clone, Copy)]
-struct Spares {
-    left: u32,
-    new: u32,
+pub(in crate::ftl) struct Spares {
+    pub(in crate::ftl) left: u32,
+    pub(in crate::ftl) new: u32,
 }
 
 impl Spares {
