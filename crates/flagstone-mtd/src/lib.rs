@@ -15,6 +15,7 @@
 //! | all bits of the page are set | blank |
 //! | the ECC corrected bits | the right bytes, and how many were corrected |
 //! | more errors than the ECC corrects | uncorrectable |
+//! | a read failed (`EIO`) | uncorrectable: other pages may be readable |
 //! | a program or an erase failed (`EIO`) | that page or block has failed; the layer above retires it |
 //! | anything else | the device is gone: nothing succeeds until it is opened again |
 //!
@@ -440,9 +441,9 @@ impl Flash for Mtd {
         self.is_well()?;
         let fetched = self.fetch(at);
         let done = self.tick(now);
-        // `EIO`: the driver has no result for this read. Other pages may be readable.
         let ecc = match fetched {
             Err(error) if !is_of_chip(&error) => return Err(self.fails("reading", &error)),
+            // `EIO`: the driver has no result for this read.
             Err(_) => ioctl::Ecc {
                 corrected: 0,
                 is_lost: true,
@@ -463,6 +464,7 @@ impl Flash for Mtd {
                 data_bytes,
                 corrected: ecc.corrected.try_into().unwrap_or(u16::MAX),
             }),
+            // The page was not written by this code.
             None => Err(FlashError::Uncorrectable { at, done }),
         }
     }

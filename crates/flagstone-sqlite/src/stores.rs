@@ -46,8 +46,8 @@ impl Stores {
         self.open.lock().unwrap_or_else(|held| held.into_inner())
     }
 
-    /// Connects to a database. If another process has it open, it is opened at the first lock,
-    /// which also reports a file that is no store.
+    /// Connects to a database, only to read if the system permits no more. A store that is busy or
+    /// damaged, or a file that is none, is no error yet: the first lock opens it again.
     pub(crate) fn connect(self: &Arc<Self>, path: &Path, how: How) -> Result<Handle, Trouble> {
         let mut open = self.list();
         open.retain(|shared| shared.strong_count() > 0);
@@ -73,16 +73,19 @@ impl Stores {
             was_stale: false,
             lets_go: false,
         };
-        match handle.open() {
-            Err(trouble) if trouble.kind == TroubleKind::Denied && !handle.how.read_only => {
-                handle.how.read_only = true;
-                handle.open()?;
-            }
-            Err(trouble) => match trouble.kind {
-                TroubleKind::Busy | TroubleKind::NotAStore | TroubleKind::Damaged => {}
-                _ => return Err(trouble),
-            },
-            Ok(()) => {}
+        let mut opened = handle.open();
+        let is_denied = |trouble: &Trouble| trouble.kind == TroubleKind::Denied;
+        if opened.as_ref().is_err_and(is_denied) && !handle.how.read_only {
+            handle.how.read_only = true;
+            opened = handle.open();
+        }
+        if let Err(trouble) = opened
+            && !matches!(
+                trouble.kind,
+                TroubleKind::Busy | TroubleKind::NotAStore | TroubleKind::Damaged
+            )
+        {
+            return Err(trouble);
         }
         handle.shared.lock()?.connections += 1;
         Ok(handle)

@@ -453,6 +453,7 @@ impl Shape {
         habits.at_once = [50, 80, 90][dice.random_range(0..3)];
     }
 
+    /// Draws the database, after the habits: those that `may_overflow` have set the frames.
     fn draw_database(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {
         let database = &mut self.database;
         if !self.habits.may_overflow {

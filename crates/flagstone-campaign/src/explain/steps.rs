@@ -184,7 +184,7 @@ impl Making<'_> {
         }
     }
 
-    /// Pages that became unreadable although no operation on them was cut.
+    /// Pages that became unreadable, beside those that the last step names with its block or alone.
     fn destroyed(&self, after: &[Option<Kept>]) -> Vec<String> {
         let told = self.steps.last().map_or(&[][..], |step| &step.more);
         let mut all = Vec::new();
@@ -192,7 +192,10 @@ impl Making<'_> {
             let is_whole = old.as_ref().is_some_and(|kept| !kept.torn);
             let is_torn = new.as_ref().is_some_and(|kept| kept.torn);
             let place = format!("(p{at})");
-            if is_whole && is_torn && !told.iter().any(|line| line.contains(&place)) {
+            let block = self.teller.geometry.block_of(at);
+            let erase = format!("erase of block {block} is torn");
+            let is_told = |line: &String| line.contains(&place) || *line == erase;
+            if is_whole && is_torn && !told.iter().any(is_told) {
                 all.push(format!(
                     "{} can no longer be read: it shares cells with a page whose program was cut",
                     self.subject(at)

@@ -268,8 +268,13 @@ impl Log {
         full.min_by_key(|&segment| self.segments[segment as usize].live)
     }
 
-    /// Starts cleaning a segment: keeps its bytes in memory until [`Log::cleaned`].
-    pub(super) fn clean(&mut self, cache: &mut Cache, segment: u32, now: Nanos) -> Result<Nanos> {
+    /// Starts cleaning a segment: keeps its bytes in memory until [`Log::end_cleaning`].
+    pub(super) fn begin_cleaning(
+        &mut self,
+        cache: &mut Cache,
+        segment: u32,
+        now: Nanos,
+    ) -> Result<Nanos> {
         self.pages.clear();
         let pages = self.pages_of(segment);
         self.pages.extend(pages);
@@ -286,7 +291,7 @@ impl Log {
     }
 
     /// Frees the cleaned segment.
-    pub(super) fn cleaned(&mut self, segment: u32) {
+    pub(super) fn end_cleaning(&mut self, segment: u32) {
         debug_assert_eq!(self.segments[segment as usize].live, 0);
         self.cleaning = None;
         self.free.push(segment);

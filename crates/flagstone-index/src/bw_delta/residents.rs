@@ -446,10 +446,12 @@ impl BwDelta {
         (live + self.longest() <= self.log.segment_bytes()).then_some(segment)
     }
 
-    /// Cleans a segment: each node with a fragment in it is rewritten as one new fragment.
+    /// Cleans a segment: each node with a fragment in it that is live is rewritten as one new
+    /// fragment, and the segment is free then. A rewritten node has a new version, so its other
+    /// fragments, of the old one, are dead.
     fn clean(&mut self, segment: u32, mut now: Nanos) -> Result<Nanos> {
         if self.log.segments[segment as usize].live > 0 {
-            now = self.log.clean(&mut self.cache, segment, now)?;
+            now = self.log.begin_cleaning(&mut self.cache, segment, now)?;
             let mut offset = 0;
             while let Some(head) = Head::parse(self.log.image(offset)) {
                 offset += self.codec.length(&head);
@@ -470,7 +472,7 @@ impl BwDelta {
                 );
             }
         }
-        self.log.cleaned(segment);
+        self.log.end_cleaning(segment);
         self.counts.segments_cleaned += 1;
         Ok(now)
     }

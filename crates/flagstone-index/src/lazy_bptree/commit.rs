@@ -8,7 +8,7 @@ use super::super_group::SuperGroups;
 use flagstone::units::Nanos;
 
 impl LazyTree {
-    /// Commits victims until the pool has room (algorithm 1).
+    /// Commits victims until the pool, `tree.above`, has room (algorithm 1).
     pub(super) fn make_room(&mut self, mut now: Nanos) -> Result<Nanos> {
         while self.tree.above.is_full() {
             let (mut victims, done) = self.select(now)?;
@@ -21,13 +21,14 @@ impl LazyTree {
                 (victims, now) = self.super_group(now, *victim)?;
             }
             // Choosing among groups reads nodes, which takes frames. A dirty leaf evicted then has
-            // its group committed, which may have been a victim. But then there is room, or more is
-            // needed than that group had.
+            // its group committed, which may have been a victim. If that made room, nothing is left
+            // to do; otherwise the victims that remain are committed.
             if !self.tree.above.is_full() {
                 break;
             }
             victims = self.alive(victims);
             now = match victims.as_slice() {
+                // The group of the lowest key that waits.
                 [] => match self.tree.above.between(0, Key::MAX).first() {
                     Some(&(key, _)) => self.commit_key(now, key)?,
                     None => return Ok(now),

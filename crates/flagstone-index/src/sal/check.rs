@@ -7,6 +7,8 @@ use flagstone::layout::get;
 use flagstone::units::Lpn;
 
 impl Sal {
+    /// Checks everything. A set has the number of its first group; a group that leads no set is
+    /// empty, since its records are still with that group.
     pub(super) fn check_all(&mut self) -> Result<(), String> {
         self.groups.check()?;
         self.overflows.check()?;

@@ -50,7 +50,7 @@ impl Groups {
         Some(groups)
     }
 
-    /// The encoded groups.
+    /// The encoded groups, a word each.
     pub(super) fn words(&self) -> &[u16] {
         &self.words
     }

@@ -9,7 +9,7 @@ use flagstone::units::Lpn;
 
 layout! {
     /// The head of SAL-hashing's own metadata. The first page of each batch follows (4 bytes each),
-    /// two bytes a group, and the overflow index: bucket and page, 8 bytes each.
+    /// two bytes a group, and the overflow index: bucket and page, 4 bytes each.
     pub sal_meta: 40 => {
         GROUP:     2, "buckets of a group";
         FALSE_POS: 2, "bytes of a Bloom filter";
@@ -26,7 +26,7 @@ layout! {
 const COUNT_MAX: u64 = 1 << 48;
 
 impl Sal {
-    /// Encodes all state that is not in pages.
+    /// Encodes all state that is not in pages, as described at [`sal_meta`].
     pub(super) fn emit(&self) -> Vec<u8> {
         let mut own = vec![0; sal_meta::SIZE];
         put(&mut own, sal_meta::GROUP, u64::from(self.group()));

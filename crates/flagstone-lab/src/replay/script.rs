@@ -113,7 +113,7 @@ impl Script {
         Ok(script)
     }
 
-    /// Adds a transaction. Pages of its writes and trims must be distinct.
+    /// Adds a transaction. No page may occur twice in its writes and trims.
     pub fn push(
         &mut self,
         start_ns: u64,

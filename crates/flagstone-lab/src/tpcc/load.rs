@@ -263,7 +263,7 @@ fn address(random: &mut Random) -> [Value; 5] {
     ]
 }
 
-/// Reads back the table that marks a complete load.
+/// The scale of a complete load and its constant for last names, of the table that marks it.
 pub fn population_of(session: &mut impl Session) -> Result<(Scale, i64), Error> {
     use super::session::{Columns, Statement};
     static POPULATION: Statement = Statement {

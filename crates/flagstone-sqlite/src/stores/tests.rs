@@ -150,3 +150,26 @@ fn who_has_begun_with_what_is_gone_does_not_go_on_from_what_there_is() {
         assert_eq!(take(&mut early, level), Ok(true), "it begins again");
     }
 }
+
+/// A store that may only be read, and that another process writes.
+struct BusyToRead;
+
+impl Backing for BusyToRead {
+    fn open(&self, _: &Path, how: &How) -> Result<Box<dyn Bytes>, Trouble> {
+        let kind = if how.read_only {
+            TroubleKind::Busy
+        } else {
+            TroubleKind::Denied
+        };
+        Err(Trouble::new(kind, "not now"))
+    }
+}
+
+#[test]
+fn a_store_that_may_only_be_read_and_is_busy_is_opened_at_the_first_lock() {
+    let stores = Arc::new(Stores::new(Box::new(BusyToRead)));
+    let connected = stores.connect(Path::new("there"), how(false));
+    let mut reader = connected.expect("a store that is busy is no error yet");
+    let busy = reader.lock(Level::Shared, || Aim::Read).expect_err("it is");
+    assert_eq!(busy.kind, TroubleKind::Busy);
+}

@@ -156,7 +156,9 @@ impl Glance {
 }
 
 impl MediumFlash {
-    /// Reads a page for [`Flash::peek`](flagstone::nand::Flash::peek), which has no effects.
+    /// [`Flash::peek`](flagstone::nand::Flash::peek): `None` for a torn page or a failed read, no
+    /// data and a spare area of ones for a blank page. The generation of the block is not kept for
+    /// later reads, and a damaged mark is noted.
     pub(super) fn glance_at(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let block = self.geometry.block_of(at);
         let generation = match self.places.generation(block) {
@@ -168,6 +170,7 @@ impl MediumFlash {
         };
         let place = self.place_of(at);
         let mut read = [0; MEDIUM_PAGE_BYTES];
+        // The newest contents may wait to be written.
         let kept = self.places.state().kept(place).map(Arc::clone);
         let page = match &kept {
             Some(page) => &page[..],

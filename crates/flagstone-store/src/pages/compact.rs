@@ -98,21 +98,23 @@ impl PageStore {
         Ok(())
     }
 
-    /// Discards the room of all empty pages. The store keeps the number of blocks that it needs:
-    /// its highest page number may be large, and the collector needs some blocks.
+    /// Discards the room of blocks that are erased or were never written, and of pages that are
+    /// blank in others. A compacted store may still have many such blocks: as many as its highest
+    /// page number and the collector need.
     fn give_room_back(&mut self) -> Result<(), StoreError> {
         self.discard()?;
         let geometry = *self.device.geometry();
         let places = Arc::clone(&self.places);
+        // An encrypted store signs the marks of blocks that were never written.
+        let keeps_marks = self.keyed.has_key();
         for block in (0..geometry.blocks()).map(Pbn) {
             let mark = mark_page(geometry.pages_per_block, block.0);
             let is_free = self.device.ftl().blocks().state(block) == BlockState::Free;
-            // An encrypted store signs the marks of never-written blocks, so the mark page stays.
-            let keeps_mark = self.keyed.has_key();
             let (first, pages) = match (places.may_be_written(block, mark), is_free) {
+                // `discard` has given back what it could.
                 (true, true) => continue,
                 (true, false) => self.blank_in(block),
-                (false, _) if keeps_mark => (mark + 1, geometry.pages_per_block),
+                (false, _) if keeps_marks => (mark + 1, geometry.pages_per_block),
                 (false, _) => (mark, geometry.pages_per_block + 1),
             };
             if pages > 0 {

@@ -110,8 +110,9 @@ impl Ftl {
     }
 }
 
-/// Removes all versions, except trims, of pages that were trimmed or lie beyond the new end. All
-/// blocks must be full or free. Returns whether it was possible.
+/// Removes from the flash all data versions of pages that were trimmed, or that a device of
+/// `blocks` blocks does not have. Free blocks may hold some as well: those that `was_written`
+/// selects are erased. All blocks must be full or free. Returns whether it was possible.
 pub(crate) fn forget_old(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -121,7 +122,7 @@ pub(crate) fn forget_old(
 ) -> Result<bool, FtlError> {
     steps::end(ftl, owner, now)?;
     ftl.erase_some(now, was_written)?;
-    let Some(first) = ftl.pages_with(blocks) else {
+    let Some(pages) = ftl.pages_with(blocks) else {
         return Ok(false);
     };
     if ftl.config.mistake.is(Mistake::BeyondKept) {
@@ -129,7 +130,7 @@ pub(crate) fn forget_old(
     }
     let is_old = |ftl: &Ftl, head: &Header| {
         let is_hidden = || matches!(ftl.slot(head.lpn), Slot::Trimmed(_));
-        head.kind == PageKind::Data && (head.lpn.0 >= first || is_hidden())
+        head.kind == PageKind::Data && (head.lpn.0 >= pages || is_hidden())
     };
     collect_those(ftl, owner, now, is_old)
 }

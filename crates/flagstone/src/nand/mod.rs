@@ -357,7 +357,7 @@ pub trait Flash: Send {
     }
 
     /// Reads a page without a simulated read, for checks of tables in memory. Returns the number of
-    /// data bytes, or `None` if the page is unreadable or the device is not simulated.
+    /// data bytes, or `None` if the page is unreadable or the device cannot be read so.
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let _ = (at, data, spare);
         None

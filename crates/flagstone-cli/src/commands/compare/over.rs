@@ -243,7 +243,8 @@ impl Grid<'_> {
         row.mean(|run| self.by.of(run))
     }
 
-    /// A formatted figure with its mark: `*` for the first, `~` for one not clearly behind.
+    /// A formatted figure with its mark: `*` for the first, `~` for one not clearly behind, `!` for
+    /// one that is saturated; `-` for one that commits nothing.
     fn cell(&self, point: &Point, protocol: &str) -> String {
         let Some(row) = point.row(protocol).filter(|row| row.commits()) else {
             return "-".into();

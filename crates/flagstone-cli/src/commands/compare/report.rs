@@ -87,8 +87,8 @@ pub(super) struct Printed<'a, R: 'static> {
     pub reasons: fn(&Standing<'_, R>, Advice) -> Vec<String>,
 }
 
-/// Prints measurements and reports failures. `suits` returns `true` if a device meets a condition,
-/// for advice.
+/// Prints measurements, writes the page of `--html`, and reports failures. `what` is the word for a
+/// subject, and `suits` says of a device whether it meets a condition, for advice.
 pub(super) fn report<K: Display, R: Measured, E: Refusal>(
     args: &Args,
     device: &DeviceSpec,

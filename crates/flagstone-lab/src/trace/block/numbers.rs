@@ -73,7 +73,7 @@ impl Touched {
         self.pages <= u64::from(MAX_COUNT)
     }
 
-    /// Numbers all pages; `rank` is each volume's position in the order of names.
+    /// Numbers all pages that were touched; `rank` is each volume's position in the order of names.
     pub(super) fn number(mut self, rank: &[u32]) -> Numbers {
         let mut order: Vec<(u32, u64)> = self.index.keys().copied().collect();
         order.sort_unstable_by_key(|&(volume, chunk)| (rank[volume as usize], chunk));

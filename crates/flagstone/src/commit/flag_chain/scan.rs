@@ -214,9 +214,10 @@ impl Units {
             reached[unit as usize] = true;
         }
         while let Some(unit) = from.pop() {
-            let start = self.edges.partition_point(|&(a, _)| a < unit);
-            for &(a, to) in &self.edges[start..] {
-                if a != unit {
+            // They are sorted: the links of a unit stand together.
+            let start = self.edges.partition_point(|&(of, _)| of < unit);
+            for &(of, to) in &self.edges[start..] {
+                if of != unit {
                     break;
                 }
                 if !std::mem::replace(&mut reached[to as usize], true) {
