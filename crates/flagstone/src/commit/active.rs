@@ -86,11 +86,13 @@ impl Writes {
         self.entries.push(version);
         match self.entries.len() - 1 {
             i if i < SEARCHED => {}
+            // The first entry beyond the searched ones: from now on all entries are indexed.
             SEARCHED => {
                 let all = self.entries.iter().enumerate();
                 self.index
                     .extend(all.map(|(i, entry)| (entry.lpn, i as u32)));
             }
+            // The index exists, and gets the new entry.
             i => {
                 self.index.insert(at, i as u32);
             }
@@ -124,7 +126,8 @@ impl Writes {
         }
     }
 
-    /// Like [`Writes::publish`], around a step that may fail: then the mapping table is unchanged.
+    /// Like [`Writes::publish`], but calls `step` after the mapping and before the kills. If `step`
+    /// fails, the mapping table gets its old entries back, and nothing is killed.
     pub(super) fn publish_if<T, E>(
         &self,
         ftl: &mut Ftl,

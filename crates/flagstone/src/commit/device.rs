@@ -281,6 +281,8 @@ impl Device {
         self.put(now, tx, Write { at, content, cause })
     }
 
+    /// Writes or trims a page once the arguments are valid. Under [`Isolation::NoPageConflict`] a
+    /// page belongs to its first writer until that transaction ends; if the write fails, to nobody.
     fn put(&mut self, now: Nanos, tx: TxId, write: Write<'_>) -> Result<Taken, DeviceError> {
         let at = write.at;
         let pages = self.ftl.logical_pages();
@@ -321,6 +323,7 @@ impl Device {
         put
     }
 
+    /// [`Device::put`] after its checks: does work that is due, makes room, and calls the protocol.
     #[inline]
     fn put_noted(&mut self, now: Nanos, tx: TxId, write: Write<'_>) -> Result<Taken, DeviceError> {
         self.protocol.settle(&mut self.ftl, now)?;
@@ -404,6 +407,8 @@ impl Device {
         self.get(Cause::Host, now, tx, at, into)
     }
 
+    /// [`Device::read_into`], counted under `cause`. Does due scrubbing first: a device that is
+    /// only read must refresh its blocks as well.
     fn get(
         &mut self,
         cause: Cause,

@@ -38,6 +38,7 @@ struct Plain {
     live: Vec<(TxId, Nanos)>,
 }
 
+/// Recovers the control: maps the version of each logical page with the highest write sequence.
 pub(super) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
@@ -83,6 +84,7 @@ pub(super) fn recover(
 }
 
 impl Protocol for Plain {
+    /// Programs the page and maps it at once: an abort takes nothing back.
     fn write(
         &mut self,
         ftl: &mut Ftl,

@@ -28,6 +28,8 @@ impl RecordInfo {
     }
 }
 
+/// The fields of a root page, one line for each group. A root of several pages is decoded up to its
+/// head only. `own` decodes the data of the protocol.
 fn lines(data: &[u8], own: Option<Own>) -> Lines {
     let mut head = fields_of(&[root_part::RECORD], data);
     head.retain(|field| field.name != "MAGIC");

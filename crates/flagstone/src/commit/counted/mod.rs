@@ -208,6 +208,8 @@ impl<R: Rule> Counted<R> {
         oldest.map_or(Ok(()), |oldest| refuse_beyond(oldest, next))
     }
 
+    /// Slides the zones. Returns [`Way::Room`] in round 0 if no block is free: the blocks that
+    /// leave the zones can be collected then.
     #[cold]
     fn make_zone(
         &mut self,
@@ -221,6 +223,7 @@ impl<R: Rule> Counted<R> {
         Ok(way)
     }
 
+    /// Slides the zones. Blocks with pages of live transactions stay in them.
     fn slide(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
         let last = self.zones.last_tx.0;
         let mut live = FxHashSet::default();
@@ -300,7 +303,7 @@ impl<R: Rule> Protocol for Counted<R> {
         let head = self.head(tx);
         let plane = self.rule.plane(ftl, head);
         let mut done = now;
-        // If the device is full, the transaction remains live.
+        // `get_mut`, not `take`: if the device is full, the transaction remains live.
         if let Some(active) = self
             .active
             .get_mut(tx)
@@ -377,8 +380,8 @@ impl<R: Rule> Protocol for Counted<R> {
     }
 }
 
-/// Programs the held-back page of a transaction; `count` and `version` are 0 unless it is
-/// the last one. Returns when it is done.
+/// Programs the held-back page of a transaction on `plane` (`None`: the next in turn); `count` and
+/// `version` are 0 unless it is the last page. Returns when it is done.
 #[inline]
 fn program(
     ftl: &mut Ftl,

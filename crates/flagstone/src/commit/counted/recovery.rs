@@ -36,10 +36,10 @@ pub(super) fn bring_up_to_date(
     let mut seen: Vec<Seen> = Vec::new();
     // Most of the Available zone is blank: reading a first page is cheaper than reading a summary.
     let mut blocks = Vec::new();
-    let mut found = mounted.done;
+    let mut looked = mounted.done;
     for &block in &last.available {
         let (read, written) = ftl.look_into(mounted.done, block)?;
-        found = found.max(read);
+        looked = looked.max(read);
         blocks.extend(written.then_some(block));
     }
     blocks.extend(&last.unavailable);
@@ -55,7 +55,7 @@ pub(super) fn bring_up_to_date(
             });
         }
     })?;
-    let done = done.max(found);
+    let done = done.max(looked);
     zones.keep(ftl, blocks.into_iter());
     for page in &seen {
         if page.count > 0 {
@@ -95,9 +95,11 @@ fn redo(mut seen: Vec<Seen>, checkpoint: u64, trust_all: bool, any_order: bool) 
     } else {
         seen.sort_by_key(|page| (page.tx, page.seq));
     }
-    // Neither pages in the mapping table nor uncommitted ones are redone: one verdict suffices.
+    // Without the mapping table, a transaction that the table has in part looks uncommitted.
+    // Neither is redone, so the table is not asked.
     let is_due = |pages: &&[Seen]| is_redone(row(pages, checkpoint, |_| false), trust_all);
     let redone = grouped(&seen).filter(is_due);
+    // The page with the TxVer: the last one of a transaction, or a copy by itself.
     let counting = |pages: &[Seen]| {
         *pages
             .iter()

@@ -166,7 +166,8 @@ impl Zones {
             copied: mounted.done,
         };
         let mut last = LastSlide::default();
-        // Before the first slide there is nothing, or a root that a bad block was the reason for.
+        // Before the first slide there is no root, or only one that was written because of a bad
+        // block.
         if !mounted.blob.is_empty() {
             last = LastSlide::parse(&mounted.blob, geometry.blocks())?;
             (zones.version, zones.last_tx) = (last.version, last.tx);
@@ -302,8 +303,9 @@ impl Zones {
         ftl.blocks.zone_left() < LEAST
     }
 
-    /// Slides the zones. `live` are the blocks with pages of live transactions. Returns when the
-    /// slide is durable.
+    /// Slides the zones: adds free blocks to the Available zone, writes a checkpoint, and lets go
+    /// the full blocks that no transaction needs. `live` has the blocks with pages of live
+    /// transactions. Returns when the slide is durable.
     pub(super) fn slide(
         &mut self,
         ftl: &mut Ftl,
@@ -313,16 +315,18 @@ impl Zones {
         // The table must not refer to a page that may still be lost.
         let now = ftl.sync(now.max(self.ready), self.durable.max(self.copied))?;
         for place in 0..self.open.len() {
-            // A program in it failed, and it was not written since.
+            // The block was closed because a program in it failed; nothing was written to it since.
             let block = self.open[place].block;
             if block != NOWHERE && ftl.blocks.state(block) != BlockState::Open {
                 self.close(place);
             }
         }
+        // Number of full blocks when the oldest transaction with a page in an open block began.
         let (host, _) = self.open.split_at(self.open.len() / 2);
         let written = host.iter().filter(|open| open.block != NOWHERE);
         let since = written.map(|open| open.since).min().unwrap_or(self.filled);
-        // The first of the full blocks kept for a dead transaction with a page in an open block.
+        // Blocks from this index on became full later: such a transaction, dead by now, may have
+        // pages in them. A block is kept for that reason by one slide only.
         let recent = self.full.len() - ((self.filled - since) as usize).min(self.full.len());
         let recent = recent.max(self.older);
         let keeps = |i: usize, block: &Pbn| i >= recent || live.contains(block);
@@ -350,7 +354,7 @@ impl Zones {
         for block in available.iter().chain(&unavailable) {
             blob.extend_from_slice(&block.0.to_le_bytes());
         }
-        // A restart does not read a block that no root lists.
+        // If the root fails, the added blocks are given back: no restart would read them.
         let written = ftl.checkpoint(now, blob);
         self.ready = written.inspect_err(|_| ftl.blocks.zone_give_back())?;
         ftl.blocks.zone_from(self.ready);

@@ -286,6 +286,8 @@ impl<L> Tables<L> {
         self.leftovers.insert(at, leftover);
     }
 
+    /// Checks that leftovers are dead pages in blocks that were not erased, and that `by_page`
+    /// lists each for the pages that it concerns.
     fn check<R: Rule<Leftover = L>>(&self, ftl: &Ftl) -> Result<(), String> {
         let mut concerned = BTreeSet::new();
         for (&at, leftover) in &self.leftovers {
@@ -316,7 +318,9 @@ struct Cyclic<R: Rule> {
 }
 
 impl<R: Rule> Cyclic<R> {
-    /// Programs a version with its link.
+    /// Programs `version`, with the contents `held` and a link to `next`. First waits until the
+    /// gate of its page is open, and if the ring has a version of the page already, for all of the
+    /// ring so far.
     fn program(
         &mut self,
         ftl: &mut Ftl,
@@ -349,8 +353,10 @@ impl<R: Rule> Cyclic<R> {
         if let Some(replaced) = self.tables.rings.wrote(tx, version, next, held, to) {
             ftl.kill(replaced);
         }
-        let (next, done) = (now, to.done);
-        Ok(Taken { next, done })
+        Ok(Taken {
+            next: now,
+            done: to.done,
+        })
     }
 
     /// Programs a held-back version. If that fails, it is held back again, and the request can be
@@ -390,6 +396,8 @@ impl<R: Rule> Protocol for Cyclic<R> {
         }
     }
 
+    /// Holds the page back, and programs the page held back before with a link to it. A second
+    /// write of the held-back page replaces its contents.
     fn write(
         &mut self,
         ftl: &mut Ftl,
@@ -422,6 +430,8 @@ impl<R: Rule> Protocol for Cyclic<R> {
         self.tables.rings.find(ftl, tx, at)
     }
 
+    /// Programs the held-back page with a link to the first one, which closes the ring; waits for
+    /// all of the ring; maps its versions, and passes the replaced ones to the rule.
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
         let Some((last, held, first)) = self.tables.rings.last(tx) else {
             return Ok(Some(now));
@@ -445,6 +455,7 @@ impl<R: Rule> Protocol for Cyclic<R> {
         Ok(Some(done))
     }
 
+    /// Kills the versions on flash. Each is a leftover until its block is erased.
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
         let (shadows, replaced) = self.tables.rings.end(tx);
         for (page, shadow) in shadows {
@@ -473,6 +484,7 @@ impl<R: Rule> Protocol for Cyclic<R> {
         for (name, bytes) in self.rule.memory() {
             match all.iter_mut().find(|(other, _)| *other == name) {
                 Some((_, sum)) => *sum += bytes,
+                // The tables of the rule stand before the gates.
                 None => all.insert(3, (name, bytes)),
             }
         }
@@ -521,6 +533,7 @@ impl<R: Rule> Owner for Cyclic<R> {
         self.rule.before_erase(ftl, now, of.block)
     }
 
+    /// Removes the leftovers in the erased block, and passes each to the rule.
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
         let Cyclic { tables, rule } = self;
         tables.erased_at = tables.erased_at.max(done);

@@ -126,6 +126,8 @@ fn tell<V: Versions>(rulings: &mut Rulings, found: &V, is_committed: &[bool]) {
     }
 }
 
+/// Recovers SCC or BPCC: reads all versions, judges the newest of each page, maps those that count,
+/// and passes what it has found to the rule, which records leftovers.
 pub(super) fn recover<R: Rule>(
     ftl: &mut Ftl,
     mounted: Mounted,

@@ -62,6 +62,9 @@ impl Device {
         }
     }
 
+    /// The steps of [`Device::compact`], in the order that `ftl::shrink` requires. Each needs all
+    /// blocks full or free, so open ones are closed before it. Returns `false` at the first step
+    /// that is impossible.
     fn try_to_compact(
         &mut self,
         now: Nanos,

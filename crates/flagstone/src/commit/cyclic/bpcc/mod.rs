@@ -222,23 +222,24 @@ impl Rule for Bpcc {
     /// before.
     fn committed(&mut self, tables: &mut Tables<Leftover>, version: Version) {
         let Version { page, number } = version;
+        // Only numbers above the committed one need a record.
         if self.given.get(&page).is_some_and(|&given| given <= number) {
             self.given.remove(&page);
         }
-        let mut answers = 0;
+        let mut straddled = 0;
         while let Some(at) = tables.concerning(page) {
             tables.by_page.remove(&(page, at));
             let leftover = tables.leftovers.get_mut(&at).expect("it is on flash");
             for side in &mut leftover.sides {
                 if side.version.page == page && side.straddled_by == 0 {
                     side.straddled_by = number;
-                    answers += 1;
+                    straddled += 1;
                 }
             }
         }
-        if answers > 0 {
+        if straddled > 0 {
             let straddler = self.straddlers.entry(version).or_default();
-            straddler.responsible_for += answers;
+            straddler.responsible_for += straddled;
         }
     }
 
@@ -262,7 +263,7 @@ impl Rule for Bpcc {
     fn erased(&mut self, tables: &mut Tables<Leftover>, ftl: &mut Ftl, leftover: Leftover) {
         for side in leftover.sides.iter().filter(|side| side.straddled_by > 0) {
             let (page, number) = (side.version.page, side.straddled_by);
-            self.answer_for_one_less(ftl, Version { page, number }, tables.erased_at);
+            self.release_one(ftl, Version { page, number }, tables.erased_at);
         }
     }
 
@@ -307,6 +308,8 @@ impl Rule for Bpcc {
         ]
     }
 
+    /// Checks invariant 2: each leftover is straddled, the responsibility sets contain just the
+    /// straddled sides, and a replaced version with a set is kept.
     fn check(&self, tables: &Tables<Leftover>, ftl: &Ftl) -> Result<(), String> {
         let mut sets: BTreeMap<Version, u32> = BTreeMap::new();
         for (&at, leftover) in &tables.leftovers {
@@ -348,9 +351,10 @@ impl Bpcc {
         *given = version.number.max(*given);
     }
 
-    /// A leftover that a version straddled is being erased. The latest erase so far is done at
-    /// `erased_at`.
-    fn answer_for_one_less(&mut self, ftl: &mut Ftl, version: Version, erased_at: Nanos) {
+    /// Removes a leftover, which is being erased, from the responsibility set of `version`. Once
+    /// the set is empty, the replaced version is killed, or kept as an obsolete one. The latest
+    /// erase so far is done at `erased_at`.
+    fn release_one(&mut self, ftl: &mut Ftl, version: Version, erased_at: Nanos) {
         let straddler = self.straddlers.get_mut(&version).expect("it answers");
         straddler.responsible_for -= 1;
         if straddler.responsible_for > 0 {

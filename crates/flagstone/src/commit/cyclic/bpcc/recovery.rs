@@ -7,7 +7,8 @@ use crate::ftl::{Ftl, Slot};
 use crate::layout::get;
 use crate::units::Lpn;
 
-/// Records uncommitted versions, the responsibility sets that contain them, and used numbers.
+/// Records uncommitted versions in `tables`, and in `bpcc` the responsibility sets that contain
+/// them and used numbers. Revives the replaced versions with a set.
 pub(super) fn take_stock(
     bpcc: &mut Bpcc,
     tables: &mut Tables<Leftover>,
@@ -34,6 +35,7 @@ pub(super) fn take_stock(
         if !tables.as_published {
             bpcc.take_number(tables, record.seen.link.next); // D1
         }
+        // A link may name a page that the device does not have: such a version is ignored.
         if !is_committed(tables, record.seen.version())
             && let Some(at) = record.seen.slot.ppn()
             && tables.committed.get(record.seen.link.next.page).is_some()
@@ -71,6 +73,7 @@ fn keep_all(bpcc: &mut Bpcc, tables: &Tables<Leftover>, ftl: &mut Ftl, records: 
         for record in records.above(first) {
             let Version { page, number } = record.seen.version();
             let is_superseded = number < tables.committed.of(page);
+            // A copy of the version before it, or a version that has a set of its own.
             let is_kept = number == last || bpcc.straddlers.contains_key(&record.seen.version());
             let counted = is_superseded
                 && !records.is_straddled(record.seen.version())
@@ -127,6 +130,7 @@ impl Versions for SeenVersions {
         });
     }
 
+    /// Sorts the versions by page and number, and computes `begin` and `back_from_here`.
     fn sort(&mut self) -> u32 {
         let SeenVersions { all, begin } = self;
         all.sort_unstable_by_key(|record| (record.seen.version(), record.seen.slot.ppn()));

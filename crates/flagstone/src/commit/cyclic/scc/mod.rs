@@ -134,11 +134,12 @@ impl Rule for Scc {
         let block = ftl.geometry().block_of(at);
         ftl.end_block(block); // D3
         if ftl.blocks.state(block) != BlockState::Full {
+            // D5: the block cannot be collected, since a live page in it is unreadable.
             let first = ftl.geometry().page(block, 0);
-            let tables = (first.0..first.0 + ftl.geometry().pages_per_block).map(Ppn);
-            let lost = tables.into_iter().find(|&at| ftl.blocks.is_live(at));
+            let mut pages = (first.0..first.0 + ftl.geometry().pages_per_block).map(Ppn);
+            let lost = pages.find(|&at| ftl.blocks.is_live(at));
             return Err(FtlError::Unreadable {
-                at: lost.unwrap_or(at), // D5
+                at: lost.unwrap_or(at),
             });
         }
         Ok(Some(Way::Collect(block)))
@@ -155,6 +156,8 @@ impl Rule for Scc {
         }
     }
 
+    /// Records as leftovers the versions of uncommitted rings. A version below the newest ring of
+    /// its page is committed (invariant 1), and needs no record.
     fn take_stock(
         &mut self,
         tables: &mut Tables<Leftover>,
@@ -290,7 +293,8 @@ impl Newest {
         below_slot: Slot::Empty,
     };
 
-    /// Adds a version. Returns a copy of the newest one, or another of its ring.
+    /// Adds a version; versions come in any order. Returns the version that `others` must keep: of
+    /// the newest ring, but not its newest version, or a copy of that.
     fn see(&mut self, slot: Slot, link: Link) -> Option<(Slot, Link)> {
         let before = (self.slot, self.link);
         if link.number > self.link.number {
