@@ -107,10 +107,10 @@ pub(super) fn copy_in_place_of(
     };
     let bytes = &data[..read.data_bytes];
     let what = (page.kind, page.lpn, None);
-    // Short blocks are for copies of live pages: a carrier goes to an open block.
+    // The last free blocks are for copies of live pages: then a carrier goes to an open block.
     let planes = ftl.geometry().planes();
-    let short = ftl.blocks.free_blocks() <= planes;
-    let is_open = |plane: &u32| short && ftl.writer.open_on(Stream::Gc, *plane).is_some();
+    let few_are_free = ftl.blocks.free_blocks() <= planes;
+    let is_open = |plane: &u32| few_are_free && ftl.writer.open_on(Stream::Gc, *plane).is_some();
     let plane = (0..planes).find(is_open);
     ftl.append_with(
         read.done,

@@ -214,7 +214,7 @@ impl Units {
             reached[unit as usize] = true;
         }
         while let Some(unit) = from.pop() {
-            // They are sorted: the links of a unit stand together.
+            // The edges are sorted, so those of a unit are adjacent.
             let start = self.edges.partition_point(|&(of, _)| of < unit);
             for &(of, to) in &self.edges[start..] {
                 if of != unit {

@@ -41,7 +41,7 @@ impl Waits {
     /// Records a commit that will be durable at `ack` and made pages of these blocks obsolete.
     pub(super) fn commit(&mut self, tx: TxId, ack: Nanos, blocks: impl Iterator<Item = Pbn>) {
         self.acked = ack.max(self.acked);
-        // Usually the last.
+        // `acks` ascends by transaction. The place is usually the end.
         let place = self.acks.iter().rposition(|entry| entry.0 < tx);
         self.acks
             .insert(place.map_or(0, |place| place + 1), (tx, ack));
@@ -58,6 +58,7 @@ impl Waits {
         }
     }
 
+    /// Makes everything wait for `floor`, and drops the commits and erases that are done by then.
     fn raise(&mut self, floor: Nanos) {
         self.floor = floor.max(self.floor);
         self.acks.retain(|entry| entry.1 > floor);

@@ -121,7 +121,8 @@ struct Open {
 }
 
 impl Open {
-    /// Advances to the newest page that is durable at `now`, or the first to be. Returns when.
+    /// Sets `durable` to the newest page that is durable at `now`, or else to the first that will
+    /// be. Returns when that page is durable; `now` if there is none.
     fn advance(&mut self, now: Nanos) -> Nanos {
         let first = match self.durable {
             Some(_) => now,
@@ -160,7 +161,8 @@ struct Unit {
 }
 
 impl Chain {
-    /// The parts that remain without the units at `gone`, as indices of units, oldest first.
+    /// The parts that remain without the units whose page is `gone`, as indices of units, oldest
+    /// first. `place` returns the place that identifies the unit of a page.
     fn parts(&self, gone: impl Fn(Ppn) -> bool, place: impl Fn(Ppn) -> Ppn) -> Vec<Vec<usize>> {
         let index: FxHashMap<Ppn, u32> = (0..)
             .zip(&self.units)
@@ -222,6 +224,9 @@ impl Protocol for Afc {
         Ok(())
     }
 
+    /// Programs a page that links to the newest durable page of its transaction (D4). The first
+    /// page links to none, and is FALSE. The page joins the unit at its place or becomes one, whose
+    /// block is pinned (D3).
     fn write(
         &mut self,
         ftl: &mut Ftl,
@@ -241,6 +246,7 @@ impl Protocol for Afc {
         let version = ftl.last_seq() + 1;
         let (kind, host) = (content.kind(), (Stream::Host, None));
         let units = &open.chain.units;
+        // The unit that the page joins, and the page that it links to.
         let (mut joins, mut before) = (None, open.durable.map(|page| page.1));
         let to = ftl.append_with(
             start,
@@ -303,6 +309,7 @@ impl Protocol for Afc {
         self.tables.dirty.find(ftl, tx, at)
     }
 
+    /// Waits for all pages of the transaction, then flags the first one (D6).
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
         let Some(TxRow::InProgress(open)) = self.table.get(&tx) else {
             panic!("{tx} is not in progress");
@@ -368,6 +375,8 @@ impl Protocol for Afc {
         ]
     }
 
+    /// Checks the tables, and that every part of an aborted transaction has a FALSE page (invariant
+    /// 2).
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
         let in_progress = |tx| matches!(self.table.get(&tx), Some(TxRow::InProgress(_)));
         self.tables.check(ftl, in_progress)?;

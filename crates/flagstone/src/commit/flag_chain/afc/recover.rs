@@ -10,6 +10,8 @@ use crate::units::{Ppn, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
+/// Recovers AFC: reads all flags, judges the parts of each transaction, maps the newest version of
+/// each page in parts that count, and makes a table of the other transactions (D2).
 pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
@@ -48,6 +50,8 @@ pub(in crate::commit) fn recover(
         }
         tables.carriers.insert(ftl, target, at, current);
     }
+    // Only the collector erases a page of a part that does not count, or whose flag is carried: it
+    // sets the flags that this requires.
     let is_rubbish = |page: usize| {
         let carries = replaces[page].is_some();
         (carries || counts(page)) && !tables.carriers.has(found.pages[page].at)
@@ -166,6 +170,7 @@ impl Parts {
         is_false: &[bool],
         place: impl Fn(Ppn) -> Ppn,
     ) -> FxHashMap<TxId, TxRow> {
+        // By unit: the lowest and the highest version in it, and the unit with its newest page.
         let mut left: BTreeMap<u32, (u64, u64, Unit)> = BTreeMap::new();
         for (index, page) in found.pages.iter().enumerate() {
             if self.counts(units, index) {

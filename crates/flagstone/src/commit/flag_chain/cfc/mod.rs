@@ -168,6 +168,8 @@ impl Protocol for Cfc {
         Ok(())
     }
 
+    /// Holds the page back, and programs the page held back before. After a commit that has set
+    /// some flags and found no room for the others, only an abort can follow.
     fn write(
         &mut self,
         ftl: &mut Ftl,
@@ -203,6 +205,8 @@ impl Protocol for Cfc {
         self.tables.dirty.find(ftl, tx, at)
     }
 
+    /// Programs the held-back page: with the flag TRUE if that makes it a part of the only head.
+    /// Otherwise sets the flags of all heads once all pages are durable (D4, D5).
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
         let open = self.open(tx);
         if open.half.is_some() {
@@ -255,6 +259,8 @@ impl Protocol for Cfc {
         Ok(Some(done))
     }
 
+    /// Rolls the transaction back. If a commit has set some of its flags, one FALSE head is kept
+    /// (D3).
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
         let row = self.table.get_mut(&tx).expect("it is in progress");
         let State::InProgress(mut open) = std::mem::replace(&mut row.state, State::Aborted(None))
@@ -326,6 +332,8 @@ impl Protocol for Cfc {
         ]
     }
 
+    /// Checks that each transaction has a head if it has pages, and keeps a FALSE page if it has
+    /// TRUE ones.
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
         let in_progress = |tx| self.in_progress(tx).is_some();
         self.tables.check(ftl, in_progress)?;
@@ -368,8 +376,8 @@ impl Cfc {
         }
     }
 
-    /// Programs a page of a transaction and adds it to its chain. Its flag is TRUE if requested and
-    /// if it becomes part of the only head. Returns whether it is.
+    /// Programs `page` of a transaction and adds it to its chain. With `commit` its flag is TRUE if
+    /// it becomes part of the only head. Returns whether the flag is TRUE.
     fn program(
         &mut self,
         ftl: &mut Ftl,
@@ -391,6 +399,7 @@ impl Cfc {
             let block = geometry.block_of(at);
             let near = block_flags.then(|| open.cluster(block)).flatten();
             joins = near.is_some();
+            // In a cluster that is not the head, the flag would not be that of the head.
             flagged = commit
                 && match open.heads.as_slice() {
                     [] => true,
@@ -408,6 +417,7 @@ impl Cfc {
             tail_says.emit(tail);
         })?;
         debug_assert_eq!(to.seq, version);
+        // A new unit links to the newest head, and takes its place.
         if !joins {
             open.heads.pop();
             open.heads.push(to.into());
@@ -440,6 +450,7 @@ impl Cfc {
                 Err(error) if trues.is_empty() => return Err(error),
                 Err(error) => {
                     let row = self.table.get_mut(&tx).expect("it is in progress");
+                    // Carriers are pages of the transaction. A commit would have removed the row.
                     row.pages += carried.len() as u32;
                     if !ftl.blocks.is_live(head.at) {
                         ftl.revive(head.at);
@@ -520,8 +531,8 @@ impl Open {
         cluster.map(|&(_, newest)| newest)
     }
 
-    /// The plane for the last page: the next in turn on which it becomes part of the head, so that
-    /// it can be programmed TRUE.
+    /// The plane for the last page, if `wanted`: the next in turn on which it becomes part of the
+    /// head, so that it can be programmed TRUE. `None`: the plane in turn.
     fn plane(&self, ftl: &Ftl, wanted: bool) -> Option<u32> {
         let geometry = ftl.geometry();
         let head = self.heads.last().map(|head| geometry.block_of(head.at));

@@ -34,6 +34,8 @@ impl Verdict {
     }
 }
 
+/// Recovers CFC: reads the flags of all heads, maps the newest version of each page that committed
+/// heads lead to, and makes a table of the other transactions (D2, D3).
 pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
@@ -106,6 +108,8 @@ pub(in crate::commit) fn recover(
         for &(_, to) in units.edges() {
             linked[to as usize] = true;
         }
+        // No flag must move when these pages go: those of transactions that were never flagged, and
+        // committed ones without a link to follow, in units to which no link leads.
         let is_rubbish = |index: usize| {
             let page = &found.pages[index];
             if !counts(index) {
@@ -152,7 +156,7 @@ fn links_that_others_have(
     counts: impl Fn(usize) -> bool,
 ) -> FxHashSet<Ppn> {
     // By linked unit, the page that links to it: live pages first, then the oldest.
-    let mut who: FxHashMap<u32, usize> = FxHashMap::default();
+    let mut linking: FxHashMap<u32, usize> = FxHashMap::default();
     let mut covered = FxHashSet::default();
     for index in (0..found.pages.len()).filter(|&index| counts(index)) {
         let Some(to) = found.target(index).map(|target| units.of_page[target]) else {
@@ -169,9 +173,9 @@ fn links_that_others_have(
                 _ => is_before(a.seq, b.seq),
             }
         };
-        match who.get_mut(&to) {
+        match linking.get_mut(&to) {
             None => {
-                who.insert(to, index);
+                linking.insert(to, index);
             }
             Some(other) if better(index, *other) => {
                 covered.insert(found.pages[*other].at);
@@ -193,7 +197,7 @@ fn flag_of(
     unit: u32,
 ) -> Result<(usize, bool), FtlError> {
     let pages_per_block = ftl.geometry().pages_per_block;
-    // D9
+    // D9: a page that was programmed TRUE says so in the summary, and its flag is not read.
     let born_true = |&page: &usize| is_true(found.pages[page].tail.born);
     if let Some(page) = units.pages(unit, pages_per_block).find(born_true) {
         return Ok((page, true));
