@@ -101,7 +101,8 @@ pub(in crate::commit) struct MappingLog {
     group: u64,
     last_tx: TxId,
     recent: VecDeque<Recent>,
-    /// Issue time from which on groups may be missing in `recent`.
+    /// The latest end of the groups that a log page states as durable. No log page is issued
+    /// earlier.
     issue: Nanos,
     /// When all groups dropped from `recent` are stated as durable, or are in a checkpoint.
     stated: Nanos,
@@ -229,6 +230,8 @@ impl MappingLog {
         let next = self.next_undurable(now);
         let now = now.max(self.issue);
         self.group += 1;
+        // All earlier groups are durable, and so are the pages of this one: its log page states
+        // itself.
         if next == self.group {
             return self.append(ftl, now, Lane::First, self.group, now, moved, None);
         }
@@ -238,7 +241,8 @@ impl MappingLog {
         Ok(done)
     }
 
-    /// The first group that is not durable at `now`.
+    /// The first group that is not durable at `now`: the next log page states the ones before it.
+    /// Drops groups whose statement is durable, and raises `issue`.
     fn next_undurable(&mut self, now: Nanos) -> u64 {
         let is_stated = |group: &Recent| group.stated.is_some_and(|when| when <= now);
         while self.recent.front().is_some_and(is_stated) {
@@ -279,8 +283,9 @@ impl MappingLog {
         self.pages >= self.pages_max || ftl.log_is_full()
     }
 
-    /// Appends a group, and publishes the writes of its transaction. `durable` is the last durable
-    /// group at the time of issue, and `written` the time at which the group's pages are durable.
+    /// Appends `entries` as one group to the logs of `lane`, and publishes `writes`, those of its
+    /// transaction. `durable` is the last durable group at the time of issue, and `written` the
+    /// time at which the pages of the group are durable.
     fn append(
         &mut self,
         ftl: &mut Ftl,
@@ -324,6 +329,7 @@ impl MappingLog {
         }
         let done = ftl.sync(now, done)?;
         self.durable = self.durable.max(done);
+        // The log page states these groups.
         for group in self
             .recent
             .iter_mut()
@@ -335,6 +341,7 @@ impl MappingLog {
         Ok(done)
     }
 
+    /// Encodes page `part` of the `parts` pages of the current group into `buffer`.
     fn fill(&mut self, durable: u64, part: usize, parts: usize, entries: &[Version]) {
         let page = &mut self.buffer;
         page.clear();
@@ -488,6 +495,7 @@ fn pages_max(ftl: &Ftl, logs: u32) -> u32 {
 /// The parts of a group that were found.
 struct Group {
     tx: TxId,
+    /// Number of parts of the whole group.
     of: usize,
     parts: BTreeMap<usize, Vec<Version>>,
 }

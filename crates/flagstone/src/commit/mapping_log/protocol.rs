@@ -51,6 +51,8 @@ struct Logged {
     heads: Option<Heads>,
 }
 
+/// Recovers Atomic-Write or MHL-M from the mounted logs. With `heads`, each transaction is bound to
+/// the log of its head; otherwise a group goes to the lane that can take it first.
 pub(super) fn recover(
     ftl: &mut Ftl,
     mounted: &Mounted,
@@ -100,6 +102,8 @@ impl Protocol for Logged {
         Ok(())
     }
 
+    /// Programs the page. Nothing on flash says to which transaction it belongs before the group of
+    /// the commit does. A trim programs nothing (D2 of [`super::aw`]).
     fn write(
         &mut self,
         ftl: &mut Ftl,
@@ -185,6 +189,8 @@ impl Owner for Logged {
         self.log.admit(ftl, now)
     }
 
+    /// Remaps a committed page, and notes it for the group of this collection. A page of a live
+    /// transaction is updated in its table only.
     fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Written) {
         let header = page.header;
         let (old, new) = (Slot::Page(page.from), Slot::Page(to.at));
