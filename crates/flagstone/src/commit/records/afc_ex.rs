@@ -112,6 +112,8 @@ impl Verdicts for AfcEx {
         }
     }
 
+    /// Waits for all pages of the transaction (invariant 3), then sets to TRUE each flag that is
+    /// FALSE at first: that of its first entry, as a rule. Forgets the transaction.
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
         let Some(row) = self.owners.table.remove(&tx) else {
             return Ok(now);
@@ -159,6 +161,8 @@ impl Verdicts for AfcEx {
         flag_of_copy(self.owners.table.get(&tx))
     }
 
+    /// D10: ensures that each aborted transaction with entries in the victim keeps a FALSE flag
+    /// elsewhere. Returns when the flags may be erased.
     fn prepare(
         &mut self,
         ftl: &mut Ftl,
@@ -178,12 +182,15 @@ impl Verdicts for AfcEx {
             let says_so = left.iter().any(|&(_, flag)| !is_true(flag));
             let candidate = left.iter().find(|&&(_, flag)| flag == TRUE);
             let safe = match candidate {
+                // Another flag is FALSE already. It may be in flight.
                 _ if says_so => row.written,
+                // No other flag is FALSE: this one becomes it.
                 Some(&(member, _)) => {
                     let set = self.owners.book.set(ftl, now, member, FALSE, Cause::Gc)?;
                     row.written = row.written.max(set);
                     set
                 }
+                // No other entry is left, once earlier erases are durable (D13).
                 None => row.state.erased,
             };
             if !self.rules.broken_by(Mistake::IssuedIsSafe) || candidate.is_some() && !says_so {
@@ -219,6 +226,8 @@ impl Verdicts for AfcEx {
         self.owners.memory()
     }
 
+    /// Checks that each transaction in the table has a FALSE flag, and compares the book with
+    /// flash.
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
         for (tx, row) in &self.owners.table {
             if row.members.is_empty() {

@@ -124,6 +124,7 @@ impl Book {
             for page in 0..self.geometry.pages_per_block {
                 let at = self.geometry.page(block, page);
                 let Some(entries) = peek_entries(ftl, at, &mut image) else {
+                    // The page cannot be looked at: the table is taken to be right about it.
                     met += self.in_page(at).count();
                     continue;
                 };

@@ -76,7 +76,8 @@ impl CfcEx {
         }
     }
 
-    /// Forgets a transaction that needs nothing more.
+    /// Forgets a transaction that has no entry on flash, or is committed and has no FALSE flag.
+    /// Blocks with its entries are not erased before its flags are durable.
     fn forget_if_over(&mut self, tx: TxId) {
         let Some(row) = self.owners.table.get(&tx) else {
             return;
@@ -125,8 +126,9 @@ impl CfcEx {
         Ok(row.written)
     }
 
-    /// Called before a victim is erased. Returns when committed transactions with entries in it no
-    /// longer need them.
+    /// Called before `victim` is erased, for a committed transaction `tx` with entries in it. If
+    /// the erase takes the last TRUE flag that a reader may need, sets another one (D12). Returns
+    /// when the transaction no longer needs the entries.
     fn hand_on(
         &mut self,
         ftl: &mut Ftl,
@@ -199,6 +201,7 @@ impl Verdicts for CfcEx {
         row.written = row.written.max(done);
     }
 
+    /// Waits for all pages of the transaction (invariant 3), then sets one of its flags to TRUE.
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
         let Some(row) = self.owners.table.get_mut(&tx) else {
             return Ok(now);
@@ -246,6 +249,7 @@ impl Verdicts for CfcEx {
         flag_of_copy(self.owners.table.get(&tx))
     }
 
+    /// Settles the flags of committed transactions with entries in the victim ([`CfcEx::hand_on`]).
     fn prepare(
         &mut self,
         ftl: &mut Ftl,
@@ -295,6 +299,8 @@ impl Verdicts for CfcEx {
         all
     }
 
+    /// Checks that a committed transaction has a TRUE flag as long as a reader may ask for one, and
+    /// that no other has one; compares the book with flash.
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
         for (tx, row) in &self.owners.table {
             let flags = || {
@@ -302,6 +308,7 @@ impl Verdicts for CfcEx {
                     .iter()
                     .map(|&member| self.owners.book.flag(member))
             };
+            // A reader may ask for the verdict of this entry, and its own flag does not give it.
             let asked = |member: &Member| {
                 ftl.blocks.is_live(member.at) && self.owners.book.flag(*member) == FALSE
             };

@@ -29,7 +29,9 @@ impl Records {
         self.live.contains_key(&tx)
     }
 
-    /// Programs the newest version of a page, with entries of live transactions.
+    /// Programs a version of page `at`, which becomes its newest one. `pending` has each live
+    /// transaction with records in it, and their slots: each gets an entry with a flag. Returns
+    /// when the version is durable.
     pub(super) fn write(
         &mut self,
         ftl: &mut Ftl,
@@ -73,6 +75,8 @@ impl Records {
         ftl.sync(start, to.done)
     }
 
+    /// Programs a version of page `at`: `image` with `list` behind it, and `flags` in the spare
+    /// area.
     fn program(
         &mut self,
         ftl: &mut Ftl,
@@ -120,6 +124,7 @@ impl Records {
                 let Some(page) = ftl.slot(at).ppn() else {
                     return Ok(None);
                 };
+                // A page without a list has one version, and no pending records.
                 single = [Version {
                     at: page,
                     held: Vec::new(),
@@ -160,6 +165,7 @@ impl Records {
         Ok(Some(written.done))
     }
 
+    /// Whether a page has a list of versions, and no pending records.
     fn is_quiet(&self, at: Lpn) -> bool {
         let list = self.versions.get(at);
         let mut held = list.into_iter().flatten().flat_map(|v| &v.held);
@@ -168,6 +174,8 @@ impl Records {
 }
 
 impl Owner for Records {
+    /// Merges the versions of each live page of the victim that has no pending records (D7), and
+    /// settles flags. Afterwards `left` says when all of that is durable.
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let mut pages: Vec<(Ppn, Lpn)> = Vec::new();
         let read = ftl.block_records(now, victim, Cause::Gc, |at, head, _| {
@@ -178,8 +186,8 @@ impl Owner for Records {
         for (at, lpn) in pages {
             if ftl.blocks.is_live(at) && self.is_quiet(lpn) {
                 match self.rewrite(ftl, now, lpn, Stream::Gc, Cause::Gc) {
-                    // An unreadable version: the collector will find it again.
                     Ok(done) => self.left = self.left.max(done.unwrap_or_default()),
+                    // A version is unreadable: the collector will find it again.
                     Err(FtlError::Unreadable { .. }) => {}
                     Err(other) => return Err(other),
                 }

@@ -398,6 +398,7 @@ impl RecordDevice {
                 let Some(page) = self.ftl.slot(at).ppn() else {
                     return Ok(now);
                 };
+                // A page without a list has one version, and no pending records.
                 single = [Version {
                     at: page,
                     held: Vec::new(),

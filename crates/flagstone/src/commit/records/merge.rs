@@ -35,8 +35,9 @@ fn read(
     version.ok_or(FtlError::Unreadable { at })
 }
 
-/// Reads the versions of a page concurrently, and merges them. Records of `undecided` transactions
-/// remain.
+/// Merges the versions of a page, `list`, newest first: the newest, with each record of an aborted
+/// transaction replaced by its newest committed copy. Records of `undecided` transactions remain.
+/// Reads all required versions concurrently.
 pub(super) fn merge(
     ftl: &mut Ftl,
     now: Nanos,
@@ -68,6 +69,7 @@ pub(super) fn merge(
     let mut older: Vec<Option<Older>> = vec![None; list.len()];
     for slot in aborted {
         let Some(from) = (1..list.len()).find(|&i| list[i].has_committed(slot)) else {
+            // No version has a committed copy: the record did not exist before.
             page.remove(slot);
             restored.push((slot, 0));
             continue;
@@ -78,6 +80,7 @@ pub(super) fn merge(
             older[from] = Some((records(&version, at)?, version.list.restored));
         }
         let (source, its) = older[from].as_ref().expect("read above");
+        // The source may itself have the record from an older version.
         let lsn = its.iter().find(|(other, _)| *other == slot);
         restored.push((slot, lsn.map_or(source.lsn(), |&(_, lsn)| lsn)));
         page.copy_from(source, slot, ANY_SIZE)

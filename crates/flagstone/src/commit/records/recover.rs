@@ -42,6 +42,8 @@ pub(super) struct Recovered {
     pub(super) rulings: Vec<Ruling>,
 }
 
+/// Reads a mounted device: all summaries, and the pages with entries. Transactions whose flags do
+/// not say committed are in doubt until the host resolves them.
 pub(super) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
@@ -177,7 +179,9 @@ fn restore_versions(
     pages: &[Page],
     lists: &[(List, Tail)],
 ) -> Result<(), FtlError> {
+    // By page with pending records: its versions, as indices of `pages`. Other pages need no list.
     let mut special: FxHashMap<Lpn, Vec<usize>> = FxHashMap::default();
+    // By list: its entries of transactions that are not committed.
     let mut held: Vec<Vec<Held>> = Vec::with_capacity(lists.len());
     for (list, _) in lists {
         let entries = list.entries.iter().enumerate();

@@ -143,6 +143,7 @@ impl Versions {
     }
 
     /// Kills the versions of a page that are not needed once an operation is durable, at `done`.
+    /// `undecided` returns whether a transaction is live or in doubt.
     pub(super) fn prune(
         &mut self,
         ftl: &mut Ftl,
@@ -172,7 +173,7 @@ impl Versions {
                     false
                 }
                 Some(holder) => {
-                    // Only the host's log may tell whether the record is committed here.
+                    // If the host's log commits `holder`, this is the committed copy of the record.
                     needed |= holder != *last && undecided(holder);
                     *last = holder;
                     true
