@@ -54,7 +54,8 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// The state in the newest root of a mounted device.
+    /// The state in the newest root of a mounted device. `most` is the configured maximum of blocks
+    /// that a restart reads; 0 means the default.
     pub(super) fn mount(ftl: &mut Ftl, mounted: &Mounted, most: u32) -> Result<Bounds, FtlError> {
         let geometry = *ftl.geometry();
         // As many as the collector keeps free: with fewer blocks to choose from, pages pile up on
@@ -201,6 +202,8 @@ impl Seal {
         announced
     }
 
+    /// Reserves the next lot of blocks and writes a root that lists them, so that a restart reads
+    /// them. The root is a checkpoint if a restart would read too many blocks otherwise.
     fn announce_lot(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
         let bounds = self.bounds.as_mut().expect("restarts are bounded");
         let is_checkpoint = bounds.blocks.len() + bounds.lot as usize > bounds.most;

@@ -248,6 +248,7 @@ impl Columns {
         blocks
     }
 
+    /// The column of a kind in a block. It has no pages if none of them has such a number.
     #[inline]
     fn column(&self, block: &Block, kind: usize) -> Column<'_> {
         let pages = usize::from(block.pages);
@@ -299,6 +300,7 @@ impl Columns {
     /// Transactions in `of`, which ascends, to which the summary of a block gives a place; with
     /// place and block, in the order of the scan, at least once per run of pages.
     pub(super) fn stated(&self, of: &[TxId]) -> impl Iterator<Item = (TxId, u64, Pbn)> {
+        // Skips the blocks with no transaction of `of` between their lowest and their highest one.
         let may_have = move |block: &&Block| {
             let least = block.least[TX];
             let most = least + (1 << block.widths[TX]);

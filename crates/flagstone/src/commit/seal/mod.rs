@@ -174,7 +174,8 @@ pub(super) fn recover(
     start(ftl, &mounted, &INFO, options, None)
 }
 
-/// Recovers SEAL or SEAL-R.
+/// Recovers SEAL, or SEAL-R if `bounds` are given: from the tables of a device at rest, or else by
+/// reading the blocks.
 fn start(
     ftl: &mut Ftl,
     mounted: &Mounted,
@@ -469,6 +470,8 @@ impl Seal {
 }
 
 impl Owner for Seal {
+    /// Announces blocks if the copies could run out of them. Returns when copies may begin that
+    /// count by themselves: the transactions of their originals must be durable.
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
         self.bounds.as_ref().map_or(Ok(()), Bounds::doubt)?;
         if let Some(bounds) = &self.bounds
@@ -512,6 +515,8 @@ impl Owner for Seal {
         ftl.slot(at) == Slot::Trimmed(list) || self.mistake.is(Mistake::TrimsAgain)
     }
 
+    /// Updates the mapping table, or the live transaction of the page. If the copy still belongs to
+    /// a transaction, its block is undecided for it, and waits for it.
     fn relocated(&mut self, ftl: &mut Ftl, page: &Moving<'_>, to: Written) {
         self.rely_on(Mistake::CopiesNotWaited, to.done);
         let (header, from, tx) = (page.header, page.from, self.still_of(page));
@@ -549,7 +554,8 @@ impl Owner for Seal {
         waits_for(block, active, &mut self.waiting);
     }
 
-    /// Rule T, then rule E.
+    /// Rule T: waits until all that the tables rely on is durable. Rule E: then writes a root that
+    /// lists the transactions whose other evidence is in the victim, and again those listed before.
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, of: Victim) -> Result<Nanos, FtlError> {
         let (mut lists, mut kept) = self.evidence.lost_with(ftl, of.block);
         if self.mistake.is(Mistake::EvidenceDropped) {
@@ -585,6 +591,7 @@ impl Owner for Seal {
         self.seal_down_to(ftl, now, 0)
     }
 
+    /// Drops what the tables know of the block. Its live transactions must repeat their statements.
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, _: Nanos) {
         debug_assert!(
             self.mistake != Mistaken::NONE

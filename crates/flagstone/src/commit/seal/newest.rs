@@ -68,6 +68,8 @@ impl Newest {
         }
     }
 
+    /// Maps one logical page to the version, unless the version that was mapped here before ranks
+    /// higher.
     #[inline]
     fn offer_one(
         &mut self,

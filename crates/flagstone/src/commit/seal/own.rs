@@ -166,7 +166,7 @@ pub(super) fn program_last(
     let mut says = active.last(mistake);
     if says.sum.is_some() && !ftl.config().mistake.is(ftl::Mistake::WordUnstated) {
         state_before_sum(ftl, now, tx, active, waiting)?;
-        // If it was a list, more are left.
+        // If that has programmed lists of trims, the transaction has more pages.
         says = active.last(mistake);
     }
     let last = program(ftl, now, tx, active, says, waiting)?;
@@ -239,6 +239,8 @@ pub(super) fn program_list(
     Ok(to)
 }
 
+/// Programs a page of a transaction. Its tail states the number of pages in `says`; a sum is the
+/// word of the page, in place of its statement.
 #[inline]
 fn append(
     ftl: &mut Ftl,

@@ -63,7 +63,8 @@ pub(super) struct Recovery {
     pub(super) rulings: Vec<Ruling>,
 }
 
-/// Reads a mounted device, and ends the mount.
+/// Reads a mounted device, decides which versions count, maps the newest of each page, and ends the
+/// mount. With `bounds` it reads only the blocks that the root announces.
 pub(super) fn read(
     ftl: &mut Ftl,
     mounted: &Mounted,

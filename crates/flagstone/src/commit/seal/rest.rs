@@ -78,7 +78,8 @@ pub(super) fn resume(
     })
 }
 
-/// The last transaction, and those that need evidence.
+/// Decodes the last transaction, and those that need evidence. `None` if no device of `blocks`
+/// blocks has such tables.
 fn parse(mut bytes: &[u8], blocks: u32) -> Option<(TxId, Vec<(TxId, Undecided)>)> {
     let record = bytes.split_off(..head::SIZE)?;
     let last_tx = TxId(get(record, head::LAST_TX));

@@ -48,6 +48,8 @@ impl Seal {
         Ok(())
     }
 
+    /// Seals the blocks whose transactions have all ended and are durable. Sets `look_at` to the
+    /// time at which another block can be ready without the end of a transaction.
     #[cold]
     fn seal_ready(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
         let mut ready = Vec::new();
@@ -55,13 +57,14 @@ impl Seal {
         let in_order = ftl.flash().never_fails();
         for (block, done) in ftl.writer.closing() {
             let waiting = self.waiting.get(&block).copied().unwrap_or_default();
-            // Until its last page is done the plane has no time for the summary.
+            // The plane is busy until `done`, so what is durable by then delays nothing.
             match waiting.live {
                 0 if waiting.ready_at <= now.max(done) => {
                     ready.push((block, done));
                     continue;
                 }
                 0 => self.look_at = self.look_at.min(waiting.ready_at),
+                // The end of its last transaction resets `look_at`.
                 _ => {}
             }
             // On a flash that never fails summaries keep the order in which blocks were filled: a
@@ -96,7 +99,7 @@ impl Seal {
             .try_for_each(|(block, done)| self.seal(ftl, now, block, done))
     }
 
-    /// Seals the longest waiting blocks until at most `most` wait.
+    /// Seals the longest waiting blocks until at most `count` wait.
     pub(super) fn seal_down_to(
         &mut self,
         ftl: &mut Ftl,

@@ -50,9 +50,9 @@ impl Seal {
                         return Ok(None);
                     }
                 }
-                // On other flashes a page whose program was cut may look blank, and cannot be
-                // programmed. A flash that never fails overwrites it. So nothing is collected there
-                // before statements begin: later a summary may be the only evidence.
+                // Only a flash that never fails can program a page that looks blank after a cut.
+                // There the block gets its summary in place, and nothing is collected before
+                // statements begin: later a summary may be the only evidence.
                 BlockState::Full if ftl.flash().never_fails() => {
                     let read = ftl.wait_for_seal(now, block)?;
                     self.seal(ftl, now.max(read), block, read)?;

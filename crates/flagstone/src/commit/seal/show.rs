@@ -21,6 +21,7 @@ pub(super) const RECOVERY: &[Row] = rows! {
     "@G": "otherwise" => "does not count";
 };
 
+/// The tables for display: live transactions, evidence, and blocks that wait for a summary.
 pub(super) fn tables(seal: &Seal, ftl: &Ftl) -> Vec<Table> {
     let live = seal
         .live

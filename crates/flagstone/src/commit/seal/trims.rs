@@ -146,7 +146,7 @@ impl Trims {
         self.lists.clear();
     }
 
-    /// Checks that every list is live on flash, and that nothing is mapped to it yet.
+    /// Checks that every list is live on flash, and that `bytes` is the size of the unlisted trims.
     pub(super) fn check(&self, ftl: &Ftl, tx: TxId) -> Result<(), String> {
         let lost = self.lists.iter().find(|list| !ftl.blocks.is_live(list.at));
         if let Some(list) = lost {
