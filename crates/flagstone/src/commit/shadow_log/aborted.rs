@@ -92,8 +92,9 @@ impl Aborted {
 /// What a compaction keeps of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Watermark {
+    /// Transactions up to this one have committed, unless they are listed.
     pub(super) last: u64,
-    /// Ascending.
+    /// The listed transactions, which are live or aborted, ascending.
     pub(super) losers: Vec<u64>,
 }
 
@@ -103,6 +104,7 @@ impl Watermark {
         tx.0 <= self.last && self.losers.binary_search(&tx.0).is_err()
     }
 
+    /// Encodes the watermark: the head, then the gaps between the listed transactions.
     pub(super) fn emit(&self) -> Vec<u8> {
         let mut bytes = vec![0; compacted::SIZE];
         put(&mut bytes, compacted::WATERMARK, self.last);
@@ -135,6 +137,7 @@ impl Watermark {
             loop {
                 let (&byte, after) = rest.split_first().ok_or_else(foreign)?;
                 rest = after;
+                // Identifiers have 48 bits: a gap has at most seven bytes.
                 if shift > 42 {
                     return Err(foreign());
                 }

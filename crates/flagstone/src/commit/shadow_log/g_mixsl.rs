@@ -165,6 +165,7 @@ impl Rule for GMixSl {
         Ok(told.map(|index| self.committed.remove(index).1))
     }
 
+    /// Rolls the transaction back. As published, a record of that joins the group (D7).
     fn abort(
         &mut self,
         log: &mut ShadowLog,
@@ -177,7 +178,8 @@ impl Rule for GMixSl {
             let committed = false;
             let joined = self.join(log, ftl, now, LogRecord { tx, committed });
             match joined.inspect_err(|_| self.leave(tx)) {
-                // Without a record the result is the same.
+                // There may be no room for the record: without one the transaction does not count
+                // either.
                 Ok(()) | Err(FtlError::MetaFull) => {}
                 Err(error) => return Err(error),
             }

@@ -89,6 +89,7 @@ impl Rule for MixSl {
         Ok(Some(done))
     }
 
+    /// Rolls the transaction back. As published, a record of that is logged first (D5).
     fn abort(
         &mut self,
         log: &mut ShadowLog,

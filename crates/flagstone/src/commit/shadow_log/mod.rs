@@ -207,6 +207,7 @@ impl ShadowLog {
         };
         let geometry = *ftl.geometry();
         let mut found: Vec<(Lpn, Slot)> = Vec::new();
+        // For rulings: transaction, logical page, place, and whether the version is aborted.
         let mut told: Vec<(TxId, Lpn, Ppn, bool)> = Vec::new();
         let mut links = as_published.then(|| printed::Links::new(&geometry));
         let blocks = ftl.blocks.for_data();
@@ -443,6 +444,7 @@ impl ShadowLog {
         Ok(())
     }
 
+    /// Removes the row of a logical page if it belongs to `tx`.
     fn take_row(&mut self, at: Lpn, tx: TxId) -> Option<Row> {
         match self.x_map.entry(at) {
             std::collections::hash_map::Entry::Occupied(row) if row.get().tx == tx => {
@@ -473,6 +475,7 @@ impl ShadowLog {
     /// D4: writes the relevant contents of the log into a root, and starts the log anew. Returns
     /// when that is durable.
     fn compact(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Nanos, FtlError> {
+        // Half an erase block, in bytes.
         let limit = {
             let geometry = ftl.geometry();
             geometry.pages_per_block as usize * geometry.page_bytes as usize / 2

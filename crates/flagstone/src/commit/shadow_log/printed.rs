@@ -128,6 +128,7 @@ pub(super) fn collect_all(
     victim: Pbn,
 ) -> Result<Nanos, FtlError> {
     let printed = this.printed.as_mut().expect("only the printed form does");
+    // A collection that a pass requests belongs to it, and begins no other pass.
     if std::mem::replace(&mut printed.running, true) {
         return Ok(now);
     }
@@ -136,6 +137,8 @@ pub(super) fn collect_all(
     outcome
 }
 
+/// Reads the log and all spare areas, then collects every block with a page that is invalid by the
+/// links, except `victim`: its collection is in progress. Returns when all of that was read.
 fn pass(this: &mut ShadowLog, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
     let geometry = *ftl.geometry();
     let mut known = now;
@@ -176,7 +179,7 @@ fn pass(this: &mut ShadowLog, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<
     Ok(known)
 }
 
-/// Kills pages that are invalid by the rules but not by the tables.
+/// Kills pages in `blocks`, which ascend, that are invalid by the links but not by the tables.
 fn drop_invalid(this: &mut ShadowLog, ftl: &mut Ftl, links: &Links, blocks: &[Pbn]) {
     let geometry = *ftl.geometry();
     let doomed =

@@ -56,6 +56,8 @@ struct Shadowed<R> {
     rule: R,
 }
 
+/// Recovers MixSL or G-MixSL from the mounted log and the blocks; `rule` decides when log pages are
+/// written.
 pub(super) fn recover<R: Rule>(
     ftl: &mut Ftl,
     mounted: Mounted,
