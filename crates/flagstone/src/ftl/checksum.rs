@@ -93,6 +93,8 @@ impl Ftl {
         }
     }
 
+    /// [`Ftl::read_flash`] on a device with marks: removes them from the spare area. With
+    /// checksums, reads the whole spare area, and reports a page with a wrong one as uncorrectable.
     #[cold]
     fn read_marked(
         &mut self,
@@ -217,6 +219,7 @@ impl Ftl {
             Ok(done) | Err(FlashError::ProgramFailed { done, .. }) => *done,
             Err(_) => return programmed,
         };
+        // A failed program takes its number as well, but leaves no version.
         let what = match programmed {
             Ok(_) => what,
             Err(_) => Programmed::Other,
@@ -225,6 +228,8 @@ impl Ftl {
         programmed
     }
 
+    /// [`Ftl::program_flash`] on a device with marks: adds them, checksums if the device has them,
+    /// and `horizon` at the end of the spare area.
     #[cold]
     fn program_marked(
         &mut self,

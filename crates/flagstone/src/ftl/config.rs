@@ -311,6 +311,8 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
+    /// Divides a device with `good_blocks` usable blocks into the areas that the settings require.
+    /// If they do not fit, the error says which setting to change.
     pub(super) fn new(
         geometry: &Geometry,
         config: &Config,
@@ -359,7 +361,7 @@ impl Sizes {
         }
         let data_pages = pages - u32::from(config.summary_pages);
         let dense_pages = pairs.dense_pages();
-        // Pages of a block for roots, mapping and logs.
+        // From here on: pages of a block for roots, mapping and logs.
         let pages = pairs.meta_pages.len() as u32;
         let logical_pages = config.logical_pages.unwrap_or(
             (f64::from(geometry.pages()) * (1.0 - config.over_provision)).floor() as u32,

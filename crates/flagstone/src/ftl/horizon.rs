@@ -237,7 +237,7 @@ pub(super) struct Horizon {
     /// Those of them that have got a summary, or wait for it, until statements begin.
     settled: Vec<Found>,
     damage: Vec<Damage>,
-    /// Number of changes in what can be stated, and that number at the newest statement. `None` if
+    /// Number of changes in what can be stated, and that number at the newest statement: 0 if
     /// nothing could be stated then.
     changes: u64,
     said: u64,
@@ -444,6 +444,7 @@ impl Ftl {
     ) -> [u8; statement::SIZE] {
         let seq = get(spare, header::SEQ);
         self.horizon.said = 0;
+        // A word takes the place of the statement.
         if let Programmed::Page {
             word: Some(word), ..
         } = what
@@ -503,7 +504,8 @@ impl Ftl {
         words
     }
 
-    /// Records that a page was programmed, or its program failed.
+    /// Records that a page was programmed, or that its program failed. Before statements begin,
+    /// they are only postponed until it is done.
     pub(super) fn note_program(&mut self, done: Nanos, at: Ppn, what: Programmed) {
         let (block, page) = self.blocks.addresses.split(at);
         let number = self.seq;

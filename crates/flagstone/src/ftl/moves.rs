@@ -185,12 +185,18 @@ pub(crate) fn move_page(
     })
 }
 
+/// What became of a live page of a victim.
 enum Moved {
+    /// It was copied. The copy is done at this instant.
     To(Nanos),
+    /// The owner did not need it.
     Dropped,
+    /// It cannot be read, or is not the version that it should be. It stays.
     Lost,
 }
 
+/// Copies a live page of a victim as its owner decides ([`Owner::relocate`]), and kills the
+/// original. Stays in the plane if that saves transfers, or open pairs, and the plane has room.
 fn relocate(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,

@@ -115,6 +115,8 @@ pub(super) struct Dones {
 }
 
 impl Pairs {
+    /// Decides which pages of a block are programmed: with `slc`, in each group of shared cells
+    /// only the lowest; with `closed` or `slc`, none that shares cells with the summary page.
     pub(super) fn new(geometry: &Geometry, config: &Config) -> Pairs {
         let (way, cells) = (config.paired_pages, Cells::new(geometry));
         let pages = geometry.pages_per_block;

@@ -105,6 +105,7 @@ impl Ftl {
         self.rest_with(map)
     }
 
+    /// The tables of a device at rest, around the bytes of its mapping table.
     fn rest_with(&self, map: Vec<u8>) -> Vec<u8> {
         let mut head = [0; rest::SIZE];
         put(&mut head, rest::PAGES, (map.len() / SLOT_BYTES) as u64);

@@ -79,7 +79,9 @@ impl Ftl {
         Ok(found)
     }
 
-    /// Removes the last blocks, which have been emptied, from the medium and from the tables.
+    /// Removes the last blocks, which have been emptied, from the medium and from the tables: steps
+    /// 4 and 5. Needs a free block that stays and that `was_written`, to erase it. Returns whether
+    /// the device has shrunk.
     pub(crate) fn shrink(
         &mut self,
         now: Nanos,

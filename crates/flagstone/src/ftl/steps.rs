@@ -22,7 +22,7 @@ pub(super) struct InSteps {
     pub(super) earns: u32,
     pub(super) costs: u32,
     /// The accumulated credit.
-    pub(super) owed: u32,
+    pub(super) credit: u32,
 }
 
 impl Ftl {
@@ -47,6 +47,8 @@ pub(crate) fn step(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(
     }
 }
 
+/// Moves as many pages as the credit for one page of the host pays for. Begins with a new block if
+/// none is in incremental collection.
 fn step_slowly(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -56,9 +58,9 @@ fn step_slowly(
     let Some(mut work) = in_steps.or_else(|| start(ftl, owner)) else {
         return Ok(());
     };
-    work.owed += work.earns;
-    let most = work.owed / work.costs;
-    work.owed %= work.costs;
+    work.credit += work.earns;
+    let most = work.credit / work.costs;
+    work.credit %= work.costs;
     ftl.collector.in_steps = Some(work);
     if most > 0 && work.next < ftl.data_pages {
         advance(ftl, owner, now, &mut work, most)?;
@@ -66,7 +68,8 @@ fn step_slowly(
     Ok(())
 }
 
-/// Chooses a block to collect.
+/// Chooses a block to collect, if the owner allows steps. The copies must be over before the host
+/// has written the pages that the block will free.
 fn start(ftl: &mut Ftl, owner: &dyn Owner) -> Option<InSteps> {
     if !ftl.format.in_steps {
         return None;
@@ -81,11 +84,12 @@ fn start(ftl: &mut Ftl, owner: &dyn Owner) -> Option<InSteps> {
         // A quarter faster than the host uses up what the collection gains.
         earns: 5 * live,
         costs: 4 * (ftl.data_pages - live).max(1),
-        owed: 0,
+        credit: 0,
     })
 }
 
-/// Moves pages. Returns whether more are left to move.
+/// Moves at most `most` pages. Returns `false` if one cannot be read: the block is stuck then, and
+/// no longer collected.
 fn advance(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,

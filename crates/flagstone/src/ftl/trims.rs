@@ -132,13 +132,13 @@ impl TrimLists {
 }
 
 impl Ftl {
-    /// Bytes of a list of trims after its head. `None` if there is no room for any two trims.
+    /// Bytes of a list of trims after its head; 0 if there is no room for any two trims.
     pub fn trim_bytes(&self) -> usize {
         let bytes = (self.geometry.page_bytes as usize).saturating_sub(trim_list::SIZE);
         if bytes < 2 * WIDEST { 0 } else { bytes }
     }
 
-    /// Number of trims that always fit into a list. `None` if it cannot hold any two.
+    /// Number of trims that always fit into a list; 0 if it cannot hold any two.
     #[inline]
     pub fn trims_of_list(&self) -> usize {
         self.trim_bytes() / WIDEST

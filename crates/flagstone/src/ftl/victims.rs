@@ -49,6 +49,7 @@ impl Victims {
         self.links.resize(blocks as usize, ALONE);
     }
 
+    /// Adds a candidate at the end of the list for its number of live pages.
     pub(super) fn insert(&mut self, block: Pbn, live: u32) {
         let (block, live) = (block.0, live as usize);
         let last = self.tails[live];
@@ -66,6 +67,7 @@ impl Victims {
         self.len += 1;
     }
 
+    /// Removes a candidate from the list for its number of live pages.
     pub(super) fn remove(&mut self, block: Pbn, live: u32) {
         let (block, live) = (block.index(), live as usize);
         let Links { next, prev } = self.links[block];
@@ -83,6 +85,7 @@ impl Victims {
         self.len -= 1;
     }
 
+    /// Moves a candidate with `live` live pages to the next list: one of its pages has died.
     #[inline]
     pub(super) fn lose_page(&mut self, block: Pbn, live: u32) {
         self.remove(block, live);
@@ -124,7 +127,7 @@ pub(super) struct View<'a> {
     pub erases: &'a [u32],
     /// The mean number of erases of a block.
     pub erases_mean: u32,
-    /// Pages of a block that can hold data.
+    /// A block with fewer live pages than this is worth collecting.
     pub dense_pages: u32,
 }
 
@@ -200,7 +203,7 @@ impl VictimPolicy {
                 if view.erases[first.index()] <= limit {
                     return Some(first);
                 }
-                // A less worn block may have a few more live pages, but not twice as many.
+                // A less worn block may have more live pages, but by at most an eighth of a block.
                 few.find(|&(block, other)| {
                     view.erases[block.index()] <= limit && other <= live + view.dense_pages / 8
                 })

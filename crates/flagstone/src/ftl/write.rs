@@ -263,7 +263,8 @@ impl Ftl {
         self.seq
     }
 
-    /// Ensures that `plane`, or else the next plane in turn, has an open block.
+    /// Ensures that `plane`, or else the next plane in turn, has an open block; without a free
+    /// block there, another plane. `retry`: a program of this page has failed.
     #[inline]
     fn open_block(
         &mut self,
@@ -291,6 +292,8 @@ impl Ftl {
         Ok(self.writer.at(stream, plane).is_some())
     }
 
+    /// Finds or opens a block on plane `first`, or on the first plane after it where that is
+    /// possible. Returns the plane, and when the block may be written.
     #[cold]
     fn open_new_block(
         &mut self,

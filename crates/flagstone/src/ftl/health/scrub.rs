@@ -159,7 +159,7 @@ pub(in crate::ftl) fn step(
     Ok(())
 }
 
-/// Rewrites the contents of a block. Returns whether that is possible now.
+/// Rewrites the contents of a block, if it has any. Returns `false` if that is not possible now.
 fn refresh(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos, block: Pbn) -> Result<bool, FtlError> {
     match ftl.blocks.state(block) {
         BlockState::Meta => {
@@ -175,15 +175,15 @@ fn refresh(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos, block: Pbn) -> Resu
         // The block holds no data, or data that cannot be moved.
         _ => return Ok(true),
     }
-    let is_free = |ftl: &Ftl| ftl.blocks.is_candidate(block);
+    let can_collect = |ftl: &Ftl| ftl.blocks.is_candidate(block);
     if ftl.blocks.writable() <= ftl.collector.reserve_blocks {
         return Ok(false);
     }
     ftl.end_block(block);
-    if !is_free(ftl) {
+    if !can_collect(ftl) {
         owner.let_go(ftl, now, block)?;
     }
-    if !is_free(ftl) || ftl.blocks.writable() <= ftl.collector.reserve_blocks {
+    if !can_collect(ftl) || ftl.blocks.writable() <= ftl.collector.reserve_blocks {
         return Ok(false);
     }
     ftl.stats.refreshed += 1;
@@ -209,7 +209,8 @@ impl Ftl {
         self.scrub.put(block, Nanos::ZERO);
     }
 
-    /// Reads the pages whose turn it is, at most the whole device once.
+    /// Reads the pages whose turn has come since the last call, at most the whole device once.
+    /// Erases free blocks with leftovers instead.
     fn patrol(&mut self, now: Nanos) -> Result<(), FtlError> {
         let (pages, step) = (self.geometry.pages(), self.scrub.step);
         // Multiplicative hashing: restarts in short succession begin far apart.
@@ -217,6 +218,7 @@ impl Ftl {
         let start = (start * u64::from(pages)) >> 32;
         let mut cursor = self.scrub.cursor.unwrap_or(start as u32);
         let due = (now.since(self.scrub.next_read).0 / step.0).saturating_add(1);
+        // A device that was off for longer than a whole patrol does not catch up.
         self.scrub.next_read = if due > u64::from(pages) {
             now + step
         } else {

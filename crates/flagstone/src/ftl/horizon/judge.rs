@@ -182,6 +182,7 @@ impl Known {
                     end = end.max(stated_end);
                 }
             } else if is_older && self.never_fails {
+                // It was not open at the statement, so it was full.
                 end = self.data_pages;
             }
         }
@@ -341,6 +342,8 @@ impl Ftl {
         })
     }
 
+    /// The damage that the statements prove: an older root, a lost end, durable pages or summaries
+    /// that are missing, and blank blocks that were open.
     fn find_damage(&self, scanned: &Scanned<'_>) -> Vec<Damage> {
         let horizon = &self.horizon;
         let highest = horizon.highest();

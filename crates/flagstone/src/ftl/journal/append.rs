@@ -7,7 +7,9 @@ use crate::nand::FlashError;
 use crate::units::{Nanos, Ppn};
 
 impl Ftl {
-    /// Programs a translation or log page into an open block of its kind.
+    /// Programs a translation or log page into an open block of its kind. If the program fails,
+    /// tries another block. Returns the block as an index of the pool, the page, and when it is
+    /// done.
     pub(in crate::ftl) fn append_to_journal(
         &mut self,
         now: Nanos,
@@ -57,7 +59,8 @@ impl Ftl {
         }
     }
 
-    /// Opens a free block of the pool, preferably on the plane of the lane.
+    /// Opens a free block of the pool, preferably on the plane of the lane. Returns its index in
+    /// the pool, and when it is erased.
     fn open_for_journal(
         &mut self,
         now: Nanos,

@@ -60,6 +60,7 @@ impl RootImage {
         out
     }
 
+    /// Decodes the contents of a root. `None` if they end early.
     pub(crate) fn parse(bytes: &[u8]) -> Option<RootImage> {
         let rest = &mut &*bytes;
         let log_from = layout::get(take(rest, root_contents::SIZE)?, root_contents::LOG_FROM);

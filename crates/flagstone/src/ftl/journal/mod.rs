@@ -181,11 +181,13 @@ impl Journal {
                 new: area.len().saturating_sub(needs) as u32,
             }
         };
+        // Two roots, since the next one is written before the current one is obsolete.
         let roots = spares(&self.anchors, 2 * self.root_in.len().max(1));
         if self.pool.is_empty() {
             return [roots; 2];
         }
         let table = self.full_checkpoint_blocks(pages_per_block);
+        // Two mapping tables for the same reason, and two blocks for each log.
         let needs = 2 * table + 2 * self.open_log.len();
         [roots, spares(&self.pool, needs)]
     }

@@ -38,6 +38,8 @@ pub(in crate::ftl) fn meta_blocks(geometry: &Geometry, flash: &dyn Flash, count:
 }
 
 impl Ftl {
+    /// Reads the newest root all of whose parts exist, the translation pages that it refers to, and
+    /// the log pages that are newer.
     pub(in crate::ftl) fn read_meta(&mut self, now: Nanos) -> Result<Mounted, FtlError> {
         let mut done = now;
         let mut data = vec![0; self.geometry.page_bytes as usize];
@@ -205,6 +207,7 @@ impl Ftl {
                             data,
                         });
                     }
+                    // A block of translation pages: the directory says which of them are valid.
                     Some(Header { seq, .. }) => {
                         self.seq = self.seq.max(seq);
                         break;

@@ -15,7 +15,8 @@ enum MetaPage {
 }
 
 impl Ftl {
-    /// Rewrites the valid contents of a block for roots, mapping pages and logs.
+    /// Rewrites the valid contents of a block for roots, mapping pages and logs. Returns `false` if
+    /// there is no room for the copies, or if a log page in it is lost.
     pub(in crate::ftl) fn refresh_meta(
         &mut self,
         now: Nanos,
