@@ -505,7 +505,7 @@ impl Ftl {
     }
 
     /// Records that a page was programmed, or that its program failed. Before statements begin,
-    /// they are only postponed until it is done.
+    /// this only moves their earliest begin, and notes summaries.
     pub(super) fn note_program(&mut self, done: Nanos, at: Ppn, what: Programmed) {
         let (block, page) = self.blocks.addresses.split(at);
         let number = self.seq;

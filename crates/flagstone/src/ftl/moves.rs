@@ -196,7 +196,8 @@ enum Moved {
 }
 
 /// Copies a live page of a victim as its owner decides ([`Owner::relocate`]), and kills the
-/// original. Stays in the plane if that saves transfers, or open pairs, and the plane has room.
+/// original. The copy stays in its plane while there is room, if the device copies inside planes,
+/// by setting, or to leave fewer pages blank.
 fn relocate(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,

@@ -46,8 +46,9 @@ impl Ftl {
     /// Reads the spare records of a block's versions, in page order. A summary has no flag bytes:
     /// they are `0xff` here. With late summaries, the verdict of a page follows its tail: zeros if
     /// the block has no summary. If pages can have a word of their owner, it follows: zeros if the
-    /// page has none, or if the block has a summary. A blank page ends a block without a summary if
-    /// nothing after it was waited for: the first page, or with late summaries any page.
+    /// page has none, or if the block has a summary. In a block without a summary, no versions are
+    /// read after a blank page behind which nothing was waited for: its first page, and with late
+    /// summaries others as well.
     pub fn block_records(
         &mut self,
         now: Nanos,

@@ -47,8 +47,8 @@ pub(crate) fn step(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(
     }
 }
 
-/// Moves as many pages as the credit for one page of the host pays for. Begins with a new block if
-/// none is in incremental collection.
+/// Adds the credit for a page of the host, and moves as many pages as the credit pays for. Chooses
+/// a block if none is in incremental collection.
 fn step_slowly(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -68,8 +68,8 @@ fn step_slowly(
     Ok(())
 }
 
-/// Chooses a block to collect, if the owner allows steps. The copies must be over before the host
-/// has written the pages that the block will free.
+/// Chooses a block to collect, if the owner allows steps. Its copies are to be over before the host
+/// has written as many pages as the block will free.
 fn start(ftl: &mut Ftl, owner: &dyn Owner) -> Option<InSteps> {
     if !ftl.format.in_steps {
         return None;

@@ -210,7 +210,7 @@ impl Ftl {
     }
 
     /// Reads the pages whose turn has come since the last call, at most the whole device once.
-    /// Erases free blocks with leftovers instead.
+    /// Erases a free block with leftovers instead of reading it.
     fn patrol(&mut self, now: Nanos) -> Result<(), FtlError> {
         let (pages, step) = (self.geometry.pages(), self.scrub.step);
         // Multiplicative hashing: restarts in short succession begin far apart.
@@ -218,7 +218,7 @@ impl Ftl {
         let start = (start * u64::from(pages)) >> 32;
         let mut cursor = self.scrub.cursor.unwrap_or(start as u32);
         let due = (now.since(self.scrub.next_read).0 / step.0).saturating_add(1);
-        // A device that was off for longer than a whole patrol does not catch up.
+        // If more than the whole device is due, it is read once, and the schedule starts anew.
         self.scrub.next_read = if due > u64::from(pages) {
             now + step
         } else {

@@ -342,8 +342,8 @@ impl Ftl {
         })
     }
 
-    /// The damage that the statements prove: an older root, a lost end, durable pages or summaries
-    /// that are missing, and blank blocks that were open.
+    /// The damage that the statements prove: an older root, pages and summaries that were durable
+    /// and are missing, the last page before a close, and blank blocks that were open.
     fn find_damage(&self, scanned: &Scanned<'_>) -> Vec<Damage> {
         let horizon = &self.horizon;
         let highest = horizon.highest();
