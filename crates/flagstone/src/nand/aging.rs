@@ -278,6 +278,7 @@ impl<F: AsMut<Chip>> AsMut<Chip> for Aging<F> {
 impl<F: Flash + AsMut<Chip> + AsRef<Chip>> Flash for Aging<F> {
     forward_flash!([inner]: geometry is_factory_bad reached);
 
+    /// Counts the read, which disturbs the block, and adds the bit errors that the page has by now.
     fn read(
         &mut self,
         now: Nanos,
@@ -305,6 +306,7 @@ impl<F: Flash + AsMut<Chip> + AsRef<Chip>> Flash for Aging<F> {
         Ok(read)
     }
 
+    /// Notes when the page was programmed, and how often its block was read before.
     fn program(
         &mut self,
         now: Nanos,

@@ -353,6 +353,7 @@ impl Chip {
         }
     }
 
+    /// Copies the data of a page into `into`, as far as that reaches. Returns the number of bytes.
     fn copy_data(&self, at: Ppn, block: Pbn, page: u32, into: &mut [u8]) -> usize {
         let others = self.geometry.pages_per_block as usize - 1;
         let stride = self.summary[block.index()] as usize;
@@ -483,6 +484,7 @@ impl Flash for Chip {
         let start = at.index() * self.spare_kept;
         self.spare[start..start + spare.len()].copy_from_slice(spare);
         self.keep_data(at, block, page, data);
+        // The page was weak: it looked blank, and cannot be read back.
         if !self.damage.is_empty() && self.damage.contains_key(&at) {
             self.damage.insert(at, Damage::Unreadable);
         }

@@ -54,6 +54,8 @@ impl Lie {
         match fault {
             Fault::SilentFlips { dice } => {
                 let (data, spare) = whole(at)?;
+                // The lowest bit of the dice selects data or spare area; the others, how many bits
+                // flip, and the first of them.
                 let in_data = dice & 1 == 0 && !data.is_empty();
                 let all = 8 * if in_data { data.len() } else { spare.len() };
                 let (first, count) = ((dice >> 3) as usize % all, (dice >> 1) as usize % 3 + 1);

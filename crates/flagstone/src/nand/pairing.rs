@@ -103,6 +103,8 @@ impl Cells {
         let lines = geometry.pages_per_block / (levels * abreast);
         let all = (lines * levels * abreast) as usize;
         let (mut pages, mut places) = (vec![0; all], Vec::with_capacity(all));
+        // Pages are programmed in steps: in step s the lowest level of word line s, then the second
+        // level of word line s - 1, and so on.
         for step in 0..lines + levels - 1 {
             for level in (0..levels).filter(|level| (0..lines).contains(&step.wrapping_sub(*level)))
             {

@@ -271,6 +271,7 @@ impl PowerCut {
         if self.off {
             return Err(FlashError::PowerLost);
         }
+        // Operations that are safe are dropped now and then, to save memory.
         if self.in_flight.len() >= 64 {
             self.in_flight
                 .retain(|op| op.waited.is_none_or(|end| end > now));
@@ -341,6 +342,7 @@ impl PowerCut {
         };
         landing::close(&ops, &mut landed);
         let candidates = landing::can_be_torn(&ops, now, &landed);
+        // The operation that the aim tears: the one at the cut, if it can be torn.
         let aimed_at = || match self.aim {
             Aim::Any | Aim::Adverse => None,
             Aim::Exact => candidates.get(landing::torn(dice) % candidates.len().max(1)),
@@ -367,6 +369,8 @@ impl PowerCut {
         }
     }
 
+    /// Undoes an operation that has not landed. With `torn`, a part of it stays; the bits decide
+    /// which.
     fn take_back(&mut self, op: InFlight, torn: Option<&mut Dice>) {
         match (op.undo, torn) {
             (Undo::Program { at, was }, None) => self.chip.unprogram(at, was),
@@ -425,10 +429,9 @@ impl AsMut<Chip> for PowerCut {
     }
 }
 
-/// Decides which operations have landed, before their order is enforced.
-///
-/// `dice` modulo 8: 0 or 1 lands nothing or everything. Otherwise each operation lands with
-/// probability 1/2. After half of the cuts at an overtaking erase only that erase has landed.
+/// Decides which operations have landed, before their order is enforced. The first number of `bits`
+/// modulo 8: 0 or 1 lands nothing or everything; otherwise each operation lands with probability
+/// 1/2. After half of the cuts at an overtaking erase only that erase has landed.
 fn lands(ops: &[InFlight], now: Nanos, aim: Aim, bits: &mut Dice) -> Vec<bool> {
     let bias = bits.next() % 8;
     let alone = aim.overtakes() && bias >= 4;
@@ -534,6 +537,7 @@ impl Flash for PowerCut {
         let fails = self.fails(now, kind)?;
         let saved = Box::new(self.chip.save_block(block));
         let done = match self.chip.erase(now, block) {
+            // The block is worn out, and its erase has changed nothing.
             Err(_) if fails => {
                 self.note_cut(now);
                 self.land(now, self.cut.map_or(0, |cut| cut.dice), false);

@@ -99,6 +99,7 @@ pub(super) struct Timelines {
 }
 
 impl Timelines {
+    /// The timelines of a device that is idle.
     pub(super) fn new(geometry: &Geometry, timing: Timing) -> Self {
         let transfers = [
             timing.transfer(geometry.page_bytes + geometry.spare_bytes),
@@ -130,6 +131,8 @@ impl Timelines {
         };
     }
 
+    /// Schedules a read of a page, or of its spare area only, that is ready at `now`. It begins
+    /// after the last program of the page. Returns when it is done.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -177,10 +180,13 @@ impl Timelines {
                 channel.reserve(out, done, self.shortest_transfer);
                 return done;
             }
+            // The channel is busy until the free time of the plane is over: the next free time.
             ready = place.until;
         }
     }
 
+    /// Schedules a program that is ready at `now`. It begins after all earlier changes of the
+    /// block. Returns when it is done.
     #[inline]
     pub(super) fn program(
         &mut self,
@@ -220,6 +226,7 @@ impl Timelines {
                 );
                 return place.start + span;
             }
+            // The channel is busy when the plane is free: when the channel is free.
             ready = into.start;
         }
     }

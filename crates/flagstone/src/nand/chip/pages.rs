@@ -76,6 +76,7 @@ impl Pages {
         places[page as usize] = place;
     }
 
+    /// Stores bytes, in memory of dropped pages if there is some. Returns their place.
     fn keep(&mut self, bytes: &[u8]) -> Place {
         if bytes.len() < self.page_bytes {
             let at = self.free_short.pop().unwrap_or(self.short.len() as u32);

@@ -181,8 +181,9 @@ impl Moment {
         let whole = !all.is_empty() && all.len() <= most;
         let chosen = match (whole, all.is_empty()) {
             (true, _) => all,
+            // Too many: a sample, evenly spread.
             (false, false) => (0..most).map(|i| all[i * all.len() / most]).collect(),
-            // Nothing, everything, and the multiples of a large odd number.
+            // Too many to enumerate: nothing, everything, and the multiples of a large odd number.
             (false, true) => (0..most as u64)
                 .map(|i| match i {
                     0 => 0,
