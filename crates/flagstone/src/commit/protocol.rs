@@ -141,7 +141,8 @@ pub trait Protocol: Owner + Duplicate {
     }
 
     /// The work that the device must do before a transaction writes or commits. Called again after
-    /// each piece of work; `round` counts from 0. A protocol never starts the collector itself.
+    /// each piece of work; `round` counts from 0. A protocol does not start the collector itself,
+    /// except MixSL when it restarts a full log.
     fn in_the_way(
         &mut self,
         ftl: &mut Ftl,

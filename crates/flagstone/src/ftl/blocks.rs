@@ -42,7 +42,7 @@ struct Block {
     state: BlockState,
     /// It must be erased before it is written.
     stale: bool,
-    /// Released by the mount with pages in it, and not erased since: see [`super::scrub`].
+    /// Released by the mount with pages in it, and not erased since: see [`super::health`].
     left: bool,
     /// Whether a program in the block failed: it is retired once its live pages are elsewhere.
     failing: bool,

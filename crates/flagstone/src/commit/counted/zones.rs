@@ -82,7 +82,7 @@ pub(super) struct Zones {
     /// The highest assigned transaction identifier.
     pub(super) last_tx: TxId,
     /// When the last slide is durable. Its new blocks are not written earlier, and blocks that left
-    /// the zones are not collected earlier.
+    /// the zones are not erased earlier.
     ready: Nanos,
     /// When all commits so far are durable. The versions that they replaced are not erased earlier.
     durable: Nanos,

@@ -101,7 +101,7 @@ pub(super) struct Tail {
     pub(super) version: u64,
     pub(super) xid: TxId,
     pub(super) link: Option<Link>,
-    /// The flag with which the page was programmed. [`Tail::emit`] stores it.
+    /// The flag with which the page was programmed. [`Tail::emit`] stores `flag` as both.
     pub(super) born: u8,
     pub(super) flag: u8,
 }

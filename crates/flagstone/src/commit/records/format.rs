@@ -93,6 +93,7 @@ impl List {
         list_bytes(self.entries.len(), slots, self.restored.len())
     }
 
+    /// Appends the entries, each with its slots, and then the restored records.
     pub(super) fn emit(&self, out: &mut Vec<u8>) {
         for entry in &self.entries {
             let mut head = [0; entry_head::SIZE];
