@@ -409,6 +409,7 @@ impl Flash for Chip {
         Some(*self)
     }
 
+    /// Reads a page. Damage beyond the ECC takes as long to find as a read.
     fn read(
         &mut self,
         now: Nanos,
@@ -446,6 +447,7 @@ impl Flash for Chip {
         })
     }
 
+    /// Programs a page at once, in bytes, and schedules the operation. Panics if a rule is broken.
     fn program(
         &mut self,
         now: Nanos,
@@ -492,6 +494,7 @@ impl Flash for Chip {
         Ok(self.time.program(&self.geometry, now, plane, block, at))
     }
 
+    /// Clears bits of a spare area. A summary of the block that repeats them keeps the old bytes.
     fn reprogram(
         &mut self,
         now: Nanos,
@@ -535,6 +538,7 @@ impl Flash for Chip {
         Ok(self.time.reprogram(now, plane, block, at))
     }
 
+    /// Erases a block, unless it is worn out: then it keeps its contents.
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
         assert!(
             block.0 < self.geometry.blocks(),

@@ -191,6 +191,8 @@ impl<F: AsRef<Chip>> AsRef<Chip> for Faulty<F> {
 impl<F: Flash + AsMut<Chip>> Flash for Faulty<F> {
     forward_flash!([inner]: geometry reprogram sync is_factory_bad peek reached);
 
+    /// Reads a page. Faults strike only pages that were programmed. From a silent fault on, the
+    /// page reads as its lie says until its block is erased.
     fn read(
         &mut self,
         now: Nanos,
@@ -227,6 +229,7 @@ impl<F: Flash + AsMut<Chip>> Flash for Faulty<F> {
         Ok(read)
     }
 
+    /// Programs a page. If the fault strikes, the page is unreadable although it was programmed.
     fn program(
         &mut self,
         now: Nanos,

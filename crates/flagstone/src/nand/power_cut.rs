@@ -38,9 +38,10 @@ pub struct Cut {
     pub torn: bool,
 }
 
-/// The kind of operation that a cut waits for, from operation [`Cut::at`] on. If the cut tears an
-/// operation, it tears that one. If no such operation comes within the limit of [`PowerCut::aim`],
-/// the cut falls on the next operation of any kind.
+/// The kind of operation that a cut waits for, from operation [`Cut::at`] on. If no such operation
+/// comes within the limit of [`PowerCut::aim`], the cut falls on the next operation of any kind. If
+/// a cut at an [`Aim::Erase`] or [`Aim::Reprogram`] tears an operation, it tears that one unless it
+/// has landed.
 ///
 /// Example: [`Moment`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -529,6 +530,8 @@ impl Flash for PowerCut {
         self.keep(now, done, block, undo, fails)
     }
 
+    /// Saves the block and erases it. An erase may be the moment that the aim of the cut waits for,
+    /// or one that is recorded.
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
         let kind = match self.aim {
             aim if aim.overtakes() && self.overtakes(now, block) => aim,
