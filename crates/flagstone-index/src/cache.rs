@@ -95,6 +95,8 @@ impl Cache {
         Ok((page.unwrap_or_else(|| vec![0; self.page_bytes].into()), now))
     }
 
+    /// Brings a page into a frame and counts one access; `write` makes the page dirty. `first` runs
+    /// before a frame is taken, if the page is not in one.
     #[inline]
     fn fetch(
         &mut self,
@@ -172,8 +174,8 @@ impl Cache {
         Ok((page, done))
     }
 
-    /// Reads several pages in order, one access each. Missing ones are read in parallel, and are in
-    /// frames afterwards, as far as there are enough.
+    /// Passes several pages to `look`, in order, and counts one access each. Missing ones are read
+    /// in parallel, and are in frames afterwards, as far as there are enough.
     pub(crate) fn read_together(
         &mut self,
         now: Nanos,
@@ -301,7 +303,7 @@ impl Cache {
     }
 
     /// Changes the number of frames, at least two. Remaining pages are passed to a new policy, as
-    /// if each had been read once.
+    /// if each had just been read, or written if it is dirty.
     pub(crate) fn resize(&mut self, mut now: Nanos, frames: usize) -> Result<Nanos, BackingError> {
         let frames = frames.max(2);
         while self.pool.len() > frames {

@@ -30,7 +30,7 @@ impl DeviceStore {
         &mut self.device
     }
 
-    /// Writes pages in a transaction of the device.
+    /// Writes pages, or trims those without data, in a transaction of the device.
     fn put<'a>(
         &mut self,
         now: Nanos,
@@ -45,6 +45,7 @@ impl DeviceStore {
         put
     }
 
+    /// Writes or trims pages in `tx`, and commits it. Returns when it is durable.
     fn put_in<'a>(
         &mut self,
         now: Nanos,

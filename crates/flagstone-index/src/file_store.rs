@@ -124,6 +124,8 @@ impl FileStore {
         opened
     }
 
+    /// Opens the file, and reads a page to find out whether direct I/O works. May leave an empty
+    /// file behind when it fails.
     fn open_or(path: &Path, options: &FileOptions) -> Result<FileStore, OpenError> {
         let FileOptions {
             page_bytes,
@@ -223,6 +225,8 @@ impl FileStore {
         BackingError::Io(format!("{}: {what}: {error}", self.path.display()))
     }
 
+    /// A request for `pages` pages from `first` on. `index` is the place of the first one among the
+    /// pages of the call.
     fn job(&mut self, first: Lpn, pages: usize, index: usize, write: bool) -> Job {
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.resize(pages * self.page_bytes);
@@ -234,7 +238,8 @@ impl FileStore {
         }
     }
 
-    /// Splits pages into runs of consecutive numbers: first page and length.
+    /// Splits pages into runs of consecutive numbers, none longer than a request: first page and
+    /// length.
     fn runs(&self, pages: impl Iterator<Item = Lpn>) -> Vec<(Lpn, usize)> {
         let most = (REQUEST_BYTES / self.page_bytes).max(1);
         let mut runs: Vec<(Lpn, usize)> = Vec::new();
@@ -249,7 +254,8 @@ impl FileStore {
         runs
     }
 
-    /// Carries requests out: a single one on this thread, several on the worker threads.
+    /// Carries requests out: a single one on this thread, several on the worker threads. Passes all
+    /// to `each` at the end, and returns the first error.
     fn carry_out(&mut self, jobs: Vec<Job>, mut each: impl FnMut(&Job)) -> io::Result<()> {
         let mut back = Vec::with_capacity(jobs.len());
         let outcome = if jobs.len() == 1 {
@@ -287,6 +293,7 @@ impl BackingStore for FileStore {
         self.read_many(now, &[at], into)
     }
 
+    /// Reads each run of pages by one request, at most `in_flight` of them at once.
     fn read_many(
         &mut self,
         now: Nanos,
@@ -315,6 +322,7 @@ impl BackingStore for FileStore {
         Ok(since(now, start))
     }
 
+    /// Writes each run of pages by one request, at most `in_flight` of them at once.
     fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         let start = Instant::now();
         for &(at, _) in pages {

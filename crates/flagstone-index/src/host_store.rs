@@ -54,6 +54,7 @@ impl HostStore {
         ended
     }
 
+    /// Commits `tx`; if its commit waits for a group, flushes the group.
     fn end(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, BackingError> {
         if let Step::Done((), done) = self.host.commit(now, tx)? {
             self.free_at = done;

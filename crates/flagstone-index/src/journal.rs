@@ -56,7 +56,8 @@ fn per_page(page_bytes: usize) -> usize {
 }
 
 impl Journal {
-    /// Reads the operations of the journal, in order.
+    /// Reads the operations of the journal, in order, from the first `pages` pages of the store.
+    /// The journal ends at a page that is not full, or before one of another generation.
     ///
     /// # Errors
     /// A page is damaged, or the store cannot continue.

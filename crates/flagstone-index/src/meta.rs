@@ -41,7 +41,7 @@ fn magic(name: &str) -> u64 {
 pub(super) type Loaded = (Meta, Space, Option<Vec<u8>>);
 
 impl Meta {
-    /// Reads the metadata of an index.
+    /// Reads the metadata of an index. In a blank store all pages but page 0 are free.
     ///
     /// # Errors
     /// The store has another index or another size of values, or its pages are damaged.

@@ -69,6 +69,7 @@ fn look(both: &mut Mirrored, keys: &[Key], dice: &mut Dice) -> Result<(), String
     (0..12).try_for_each(|_| both.range(end(), end()))
 }
 
+/// Fills an index with keys of a shape and empties it again, six times, and compares it with a map.
 fn play(
     kind: IndexKind,
     settings: &Settings,

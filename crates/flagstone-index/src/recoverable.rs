@@ -184,6 +184,8 @@ impl Recoverable {
         Ok((recoverable, now))
     }
 
+    /// Opens the index in `store`. If the index buffers changes, reads the journal and repeats its
+    /// operations.
     fn start(&mut self, mut store: Box<dyn BackingStore>, now: Nanos) -> Result<Nanos> {
         let buffers = self.kind.info().buffers;
         let skip = if buffers { JOURNAL_PAGES } else { 0 };
@@ -272,6 +274,8 @@ impl Recoverable {
         outcome
     }
 
+    /// Applies an operation after journalling it, if there is a journal. A full journal is emptied
+    /// first, by a flush of the index.
     fn do_change(&mut self, mut now: Nanos, operation: Operation) -> Result<Nanos> {
         let index = self.index.as_mut().expect("it is open");
         if let Some(journal) = &mut self.journal {
@@ -287,8 +291,8 @@ impl Recoverable {
     /// Like [`Index::get`]. Sees the changes of the transaction.
     ///
     /// A search may change the pages of a buffering index: searching a log region may merge it.
-    /// Without a transaction the search has one of its own, which is rolled back if the search
-    /// fails.
+    /// Without a transaction such a search has one of its own. If a search outside of a transaction
+    /// fails, the index is rolled back and reopened.
     ///
     /// # Errors
     /// As [`Index::get`].
@@ -343,6 +347,7 @@ impl Recoverable {
     /// The store cannot continue.
     pub fn abort(&mut self, now: Nanos) -> Result<Nanos> {
         if !self.is_open() {
+            // An earlier rollback failed and lost the store: returns its error.
             self.sound()?;
         }
         self.live = false;
@@ -352,6 +357,7 @@ impl Recoverable {
         outcome
     }
 
+    /// Rolls back in the store, and reopens the index in a transaction of its own.
     fn start_anew(&mut self, now: Nanos) -> Result<Nanos> {
         let mut store = self.take_store();
         let now = store.abort(now)?;

@@ -56,6 +56,7 @@ impl IndexInfo {
             };
             own.set(setting, value);
         }
+        // Started only to check the policy's settings.
         kind.start(2, &own)?;
         Ok((kind, own))
     }

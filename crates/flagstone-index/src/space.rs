@@ -59,7 +59,8 @@ impl Space {
     /// Frees a page.
     ///
     /// # Errors
-    /// It was never taken, or is already free: the page that references it is damaged.
+    /// It was never taken, or no page is in use: the page that references it is damaged. Whether it
+    /// is free already is not checked otherwise.
     pub(super) fn give(&mut self, page: Lpn) -> Result<()> {
         if page.0 >= self.next || self.used() == 0 {
             return damaged(page, "it is in use and was never taken");

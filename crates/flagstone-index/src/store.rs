@@ -106,8 +106,8 @@ pub trait BackingStore {
         Ok(done)
     }
 
-    /// Writes pages in parallel, in any order. On a store with transactions they belong to the live
-    /// transaction, or form one of their own.
+    /// Writes pages in parallel, in any order. Data shorter than a page is padded with zeros. On a
+    /// store with transactions the pages belong to the live transaction, or form one of their own.
     ///
     /// # Errors
     /// As [`BackingStore::read`].
@@ -149,12 +149,12 @@ pub trait BackingStore {
         Ok(now)
     }
 
-    /// The store that contains this one.
+    /// The store of which this one is a part, if it is a part of one.
     fn below(&mut self) -> Option<&mut dyn BackingStore> {
         None
     }
 
-    /// Returns the store that contains this one.
+    /// Returns the store of which this one is a part, if it is a part of one.
     fn into_below(self: Box<Self>) -> Option<Box<dyn BackingStore>> {
         None
     }

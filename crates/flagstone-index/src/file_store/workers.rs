@@ -13,7 +13,7 @@ pub(super) struct Job {
     pub(super) offset: u64,
     pub(super) buffer: Aligned,
     pub(super) write: bool,
-    /// Index of the request within the call.
+    /// Place of the request's first page among the pages of the call.
     pub(super) index: usize,
 }
 
@@ -44,6 +44,7 @@ pub(super) struct Workers {
 }
 
 impl Workers {
+    /// Starts threads that carry out requests for a file.
     pub(super) fn start(file: &Arc<File>, threads: usize) -> Workers {
         let (jobs, todo) = channel::<Job>();
         let (finished, done) = channel();

@@ -209,6 +209,7 @@ fn open_damaged(bytes: &[u8]) -> Result<BTreeMap<Key, Value>, IndexError> {
     use_pages(*used, &images)
 }
 
+/// Carries out an edit of [`EDIT`] bytes: its kind, a page, a place in it, and a value.
 fn damage(images: &mut [Vec<u8>], edit: &[u8]) {
     let word = |at: usize| usize::from(u16::from_le_bytes([edit[at], edit[at + 1]]));
     let (at, place, value) = (word(1) % images.len(), word(3) % PAGE_BYTES, edit[5]);
