@@ -89,7 +89,8 @@ impl<A: Above> Tree<A> {
         })
     }
 
-    /// Writes entries, in parts, to leaves between two existing ones.
+    /// Distributes sorted entries over leaves in `pages`, whose keys are from `low` to `high`, and
+    /// links them between the leaves `left` and `right`. Does not change these two.
     fn write_leaves(
         &mut self,
         mut now: Nanos,
@@ -120,6 +121,8 @@ impl<A: Above> Tree<A> {
         Ok((spans, now))
     }
 
+    /// Splits the leaf at the end of the path into `count` leaves with `entries`; the first one
+    /// keeps its page. The caller has checked that there are enough free pages.
     fn split_leaf(
         &mut self,
         mut now: Nanos,
@@ -150,8 +153,9 @@ impl<A: Above> Tree<A> {
         self.replace(now, depth, Replaced { slot, old, new })
     }
 
-    /// Rebalances a leaf with too few entries. Borrows from the right sibling, or else the left
-    /// one, if that has more than d entries; otherwise merges with one of them.
+    /// Rebalances the leaf at the end of the path, whose new `entries` are too few. Borrows from
+    /// the right sibling, or else the left one, if that one and the leaf have 2d entries together;
+    /// otherwise merges with the right sibling, or the left one if there is no right one.
     fn mend_leaf(&mut self, mut now: Nanos, entries: &[(Key, Value)]) -> Result<Nanos> {
         let depth = self.path.len() - 2;
         let Step { span: parent, slot } = self.path[depth];
@@ -198,8 +202,9 @@ impl<A: Above> Tree<A> {
         }
     }
 
-    /// Distributes the entries of two adjacent leaves, or moves all to the left one and frees the
-    /// right one.
+    /// Distributes `all`, the entries of the children `first` and `first + 1` of `node`, over both;
+    /// or moves all to the left one and returns the right one's page, which the caller frees.
+    /// `depth` is the place of the parent, `node`, in the path.
     fn mend_pair(
         &mut self,
         now: Nanos,
@@ -243,7 +248,8 @@ impl<A: Above> Tree<A> {
         })
     }
 
-    /// Writes an inner node to one page, or in parts to several.
+    /// Writes an inner node, whose keys are from `low` to `high`, to one page, or in equal parts to
+    /// several. Returns the written nodes with their key bounds.
     fn write_inners(
         &mut self,
         mut now: Nanos,
@@ -270,7 +276,8 @@ impl<A: Above> Tree<A> {
         Ok((spans, now))
     }
 
-    /// Replaces children of the inner node at `depth` in the path.
+    /// Replaces children of the inner node at `depth` in the path; 0 is the root. Then splits the
+    /// node or rebalances it with a sibling if needed, and removes a root with one child.
     fn replace(&mut self, now: Nanos, mut depth: usize, replaced: Replaced) -> Result<Nanos> {
         let Span { at, low, high } = self.path[depth].span;
         let (mut node, mut now) = self.inner(now, at)?;
@@ -314,7 +321,8 @@ impl<A: Above> Tree<A> {
         self.replace(now, depth - 1, Replaced { slot, old, new })
     }
 
-    /// Rebalances an inner node with too few keys, like a leaf, but moves a key through the parent.
+    /// Rebalances the inner node at `depth` in the path, whose new contents, `own`, have too few
+    /// keys. Works like `mend_leaf`, but the key between the siblings moves through the parent.
     fn mend_inner(&mut self, mut now: Nanos, depth: usize, own: Inner) -> Result<Nanos> {
         let Step { span: parent, slot } = self.path[depth - 1];
         let (node, done) = self.inner(now, parent.at)?;
@@ -364,7 +372,7 @@ impl<A: Above> Tree<A> {
         self.replace(now, depth - 1, Replaced { slot, old, new })
     }
 
-    /// Adds a new root above the root.
+    /// Adds a new root above the root, its only child: the caller then splits that.
     fn grow(&mut self, now: Nanos) -> Result<Nanos> {
         let root = self.space.take()?;
         let below = self.root;

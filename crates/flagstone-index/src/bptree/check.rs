@@ -32,6 +32,7 @@ impl<A: Above> Tree<A> {
         Ok(nodes)
     }
 
+    /// Checks an inner node and appends its children to `below`. Returns its number of keys.
     fn check_inner(
         &mut self,
         span: Span,
@@ -69,6 +70,7 @@ impl<A: Above> Tree<A> {
         Ok(len)
     }
 
+    /// Checks the leaves, which are in order, and their links. Appends them to `nodes`.
     fn check_leaves(
         &mut self,
         leaves: Vec<Span>,

@@ -52,10 +52,14 @@ pub(in super::super) struct Shape {
 }
 
 impl Shape {
+    /// The shape of nodes with `order` to `2 * order` entries or keys. 0: as many as fit, which
+    /// differs between leaves and inner nodes.
+    ///
     /// # Errors
     /// The order does not fit the page, or no order does.
     pub(super) fn new(page_bytes: usize, value_bytes: usize, order: usize) -> Result<Shape> {
         let room = page_bytes.saturating_sub(leaf_head::SIZE);
+        // The largest order with entries of this size.
         let most = |entry: usize| (room / entry / 2).min(LEAF as usize / 4);
         let (leaf, inner) = (most(8 + value_bytes), most(INNER));
         if leaf == 0 || inner == 0 || order > leaf.min(inner) {
@@ -183,8 +187,8 @@ impl Shape {
         Shape::set_leaf_len(page, entries.len());
     }
 
-    /// The entries of a leaf after changes that are sorted by key, and whether they differ from the
-    /// old ones.
+    /// Replaces the contents of `into` by the entries of a leaf after changes that are sorted by
+    /// key. Returns `true` if they differ from the old ones.
     pub(super) fn merge(
         self,
         page: &[u8],

@@ -43,6 +43,7 @@ impl<A: Above> Tree<A> {
         to: Key,
         into: &mut Vec<(Key, Value)>,
     ) -> Result<Nanos> {
+        // No range passes more leaves than there are pages, unless the links form a cycle.
         let (mut next, mut left) = (Some(leaf), self.space.used());
         while let Some(at) = next {
             let Some(fewer) = left.checked_sub(1) else {
@@ -75,6 +76,7 @@ impl Tree<()> {
         let at_once = read_ahead.min(self.cache.frames() / 2);
         loop {
             let (leaf, done) = self.descend(now, from)?;
+            // A root that is a leaf has no parent.
             let parent = self.path.iter().nth_back(1).copied();
             let Some(parent) = parent.filter(|_| at_once > 1) else {
                 return self.range_from(done, leaf, from, to, into);

@@ -189,7 +189,7 @@ impl<A: Above> Tree<A> {
         Ok((tree, now))
     }
 
-    /// Reads a node.
+    /// Passes a node to `look`, which returns `None` if the page is no such node.
     #[inline]
     pub(in super::super) fn look<T>(
         &mut self,
@@ -279,7 +279,7 @@ impl<A: Above> Tree<A> {
         Ok((span, now))
     }
 
-    /// The value of a key, looked up in the leaf that covers it.
+    /// The value of a key, looked up in the leaf that covers it, and the leaf's number of entries.
     #[inline]
     pub(in super::super) fn get_in(
         &mut self,
@@ -370,7 +370,8 @@ impl<A: Above> Tree<A> {
         self.change_at(now, leaf, changes, true)
     }
 
-    /// Applies changes to a leaf. `on_path` says whether the current path leads to the leaf.
+    /// Applies changes to a leaf. `on_path` says whether the current path leads to the leaf; only
+    /// rebalancing needs the path.
     fn change_at(
         &mut self,
         mut now: Nanos,
@@ -395,10 +396,10 @@ impl<A: Above> Tree<A> {
         })?;
         self.cache.compared((len + changes.len()) as u64);
         let shape = self.shape;
-        let few = entries.len() < shape.leaf_order && self.height > 1;
+        let underfull = entries.len() < shape.leaf_order && self.height > 1;
         let done = if !differs {
             Ok(now)
-        } else if few || entries.len() > 2 * shape.leaf_order {
+        } else if underfull || entries.len() > 2 * shape.leaf_order {
             let (found, now) = if on_path {
                 (leaf, now)
             } else {
@@ -418,8 +419,9 @@ impl<A: Above> Tree<A> {
         done
     }
 
-    /// Applies a few changes to a leaf one by one, if it keeps between d and 2d entries. Returns
-    /// whether it did.
+    /// Applies a few changes to a leaf one by one, if it keeps between d and 2d entries (a root
+    /// leaf: at most 2d). Returns `true` if nothing is left to do: they were applied, or change
+    /// nothing.
     fn change_few(&mut self, now: Nanos, leaf: Lpn, changes: &[Change]) -> Result<(bool, Nanos)> {
         let ((mut len, after, differs), now) = self.look(now, leaf, |_, page, shape| {
             let len = shape.leaf_len(page)?;

@@ -58,6 +58,7 @@ struct PrefixBPlusTree {
     scratch: Vec<u8>,
 }
 
+/// The lengths that a setting gives, which must lie between `least` and `most`.
 fn lengths(settings: &Settings, name: &str, least: usize, most: usize) -> Result<Lengths> {
     let text = settings.text(&INFO, name);
     let lengths = Lengths::parse(text).filter(|l| l.least >= least && l.most <= most);
@@ -148,6 +149,7 @@ impl Index for PrefixBPlusTree {
         }
         let to = beyond.map(|_| &self.value[..]);
         let mut sound = true;
+        // The whole range is wanted, so that the first request reads as many leaves as allowed.
         let first = self.tree.read_ahead;
         let now = self
             .tree

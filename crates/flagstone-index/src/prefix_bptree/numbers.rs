@@ -56,6 +56,7 @@ pub(super) struct Numbers {
 /// The low bits of a key that are stored at its end.
 const LAST: u64 = 3;
 
+/// Appends `len` bytes that depend on `seed` alone.
 fn fill(into: &mut Vec<u8>, seed: u64, len: usize) {
     let to = into.len() + len;
     let mut state = seed;
@@ -71,23 +72,24 @@ impl Numbers {
     #[inline]
     pub(super) fn key(self, key: Key, into: &mut Vec<u8>) {
         into.clear();
-        let most = key & !LAST;
-        let seed = hash(!most);
+        // All but the bits that come last. The length depends on them only, which keeps the order.
+        let front = key & !LAST;
+        let seed = hash(!front);
         let len = self.key.any(seed);
         if len <= 8 {
             into.extend_from_slice(&key.to_be_bytes());
         } else {
-            into.extend_from_slice(&most.to_be_bytes());
+            into.extend_from_slice(&front.to_be_bytes());
             fill(into, seed, len - 9);
             into.push((key & LAST) as u8);
         }
     }
 
-    /// Decodes a key; `scratch` is a buffer.
+    /// Decodes a key; `scratch` is a buffer. `None` if the bytes encode no key.
     pub(super) fn key_of(self, bytes: &[u8], scratch: &mut Vec<u8>) -> Option<Key> {
-        let most = Key::from_be_bytes(*bytes.first_chunk::<8>()?);
+        let front = Key::from_be_bytes(*bytes.first_chunk::<8>()?);
         let last = if bytes.len() > 8 { *bytes.last()? } else { 0 };
-        let key = most | u64::from(last);
+        let key = front | u64::from(last);
         self.key(key, scratch);
         (scratch == bytes).then_some(key)
     }

@@ -152,7 +152,8 @@ impl ByteIndex {
         to: Option<&[u8]>,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Nanos> {
-        // `each` may stop long before `to`: at most half of the reads are wasted.
+        // `each` may stop long before `to`. Starting with one leaf, and doubling, wastes at most
+        // half of the reads.
         self.range_ahead(now, from, to, 1, each)
     }
 
