@@ -40,10 +40,12 @@ fn run_of(bucket: u32) -> (usize, u32, u32) {
     let bits = u32::BITS - bucket.leading_zeros();
     match bits {
         0 => (0, 0, 1),
+        // Buckets 1 to 7: one run for each doubling.
         1..=3 => {
             let pages = 1 << (bits - 1);
             (bits as usize, bucket - pages, pages)
         }
+        // Four runs for each doubling, a quarter of its buckets each.
         _ => {
             let pages = 1 << (bits - 3);
             let quarter = (bucket / pages) & 3;
@@ -88,7 +90,7 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// Opens the buckets in a store, or creates an empty one.
+    /// Opens the buckets in a store. A blank store gets one empty bucket.
     pub(super) fn open(
         store: Box<dyn BackingStore>,
         info: &'static IndexInfo,
@@ -132,7 +134,8 @@ impl Buckets {
             buckets.runs.push(Lpn(get(run, 0..4) as u32));
         }
         let last = buckets.count.checked_sub(1).ok_or_else(damaged)?;
-        // The largest possible bucket number bounds the number of runs.
+        // There are at least the runs of the last bucket. There may be more, since runs are kept
+        // when buckets are dropped, but not more than bucket numbers can have.
         let possible = run_of(last).0 + 1..run_of(u32::MAX).0 + 2;
         if !possible.contains(&buckets.runs.len()) || buckets.cursor > last {
             return Err(damaged());
@@ -259,7 +262,8 @@ impl Buckets {
         Ok(())
     }
 
-    /// Takes all records out of a bucket that will be rewritten, in the order of its list.
+    /// Appends all records of a bucket to `into`, in the order of its list, and counts them out.
+    /// The caller will rewrite the bucket; its overflow pages become spare.
     pub(super) fn gather(
         &mut self,
         mut now: Nanos,
@@ -272,9 +276,9 @@ impl Buckets {
             let (page, done) = self.cache.read(now, at)?;
             self.shape.check_read(page, at)?;
             now = done;
-            let behind = u64::from(at != first);
+            let is_overflow = u64::from(at != first);
             let left = self.records.checked_sub(self.shape.len(page) as u64);
-            let (Some(left), Some(pages)) = (left, self.overflow.checked_sub(behind)) else {
+            let (Some(left), Some(pages)) = (left, self.overflow.checked_sub(is_overflow)) else {
                 return damaged(at, "its bucket has more than the whole index");
             };
             (self.records, self.overflow) = (left, pages);
@@ -290,7 +294,8 @@ impl Buckets {
         }
     }
 
-    /// Rewrites a bucket with those of `records` that belong to it.
+    /// Rewrites a gathered bucket with those of `records` whose keys satisfy `own`. Overflow pages
+    /// come from the spare ones first.
     pub(super) fn rewrite(
         &mut self,
         mut now: Nanos,

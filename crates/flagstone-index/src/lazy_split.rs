@@ -75,6 +75,8 @@ counters! {
     }
 }
 
+/// Opens the index in a store. Appends buckets at once if it has more records than the load factor
+/// allows.
 pub(super) fn open(
     store: Box<dyn BackingStore>,
     settings: &Settings,
@@ -132,7 +134,7 @@ impl LazySplit {
     }
 
     /// Searches a key's list up to the first bucket that has the key or, with `room`, has space. If
-    /// there is neither, the result ends with the newest bucket's last page.
+    /// there is neither, returns the result of the newest bucket, which gets an overflow page (D2).
     #[inline]
     fn seek(&mut self, now: Nanos, key: Key, room: bool) -> Result<(Lookup, Nanos)> {
         let mut bucket = address(hash(key), self.buckets.count);
@@ -171,6 +173,7 @@ impl LazySplit {
         let old = self.buckets.cursor + 1;
         let count = self.buckets.count;
         for base in 0..old {
+            // Records on four lists may need three overflow pages more than on one.
             self.buckets.reserve(3)?;
             self.moved.clear();
             // In every list the higher bucket comes first, so the first of equal keys is newest.

@@ -66,6 +66,8 @@ counters! {
     }
 }
 
+/// Opens the index in a store. Splits buckets at once if it has more records than the load factor
+/// allows.
 pub(super) fn open(
     store: Box<dyn BackingStore>,
     settings: &Settings,
@@ -97,12 +99,14 @@ fn origin(bucket: u32) -> u32 {
 }
 
 impl Linear {
+    /// Sets the numbers of records at which the next bucket splits, or the last split is undone.
     fn set_limits(&mut self) {
         let places = |count: u32| f64::from(count) * self.buckets.shape.capacity() as f64;
         let count = self.buckets.count;
         self.most = (places(count) * self.load_factor) as u64;
         self.least = if count > 1 {
-            // With few buckets, the last one may exceed the range between the two factors.
+            // After a contraction the other buckets must hold the records within the load factor.
+            // With few buckets `contract_below` alone does not ensure that.
             let fit = (places(count - 1) * self.load_factor) as u64;
             ((places(count) * self.contract_below) as u64).min(fit + 1)
         } else {
@@ -117,6 +121,7 @@ impl Linear {
 
     /// Splits the next bucket in turn.
     fn split(&mut self, now: Nanos) -> Result<Nanos> {
+        // Records on two lists may need one overflow page more than on one.
         self.buckets.reserve(1)?;
         let new = self.buckets.append()?;
         let old = origin(new);
