@@ -28,7 +28,7 @@ impl LazyTree {
             }
             victims = self.alive(victims);
             now = match victims.as_slice() {
-                // The group of the lowest key that waits.
+                // Nothing was found, or all was committed meanwhile: the group of the lowest key.
                 [] => match self.tree.above.between(0, Key::MAX).first() {
                     Some(&(key, _)) => self.commit_key(now, key)?,
                     None => return Ok(now),
@@ -111,6 +111,7 @@ impl LazyTree {
         self.commit_between(now, 0, Key::MAX)
     }
 
+    /// Commits the groups of all requests with keys from `low` to `high`, from left to right.
     fn commit_between(&mut self, mut now: Nanos, low: Key, high: Key) -> Result<Nanos> {
         for (key, _) in self.tree.above.between(low, high) {
             if self.tree.above.requests.get(key).is_some() {

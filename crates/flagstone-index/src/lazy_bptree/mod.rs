@@ -103,7 +103,10 @@ pub(super) const INFO: IndexInfo = IndexInfo {
 
 struct LazyTree {
     tree: Tree<Pool>,
+    /// Whether groups are formed, and leaves read, only where the victim can be (algorithm 5).
     prune: bool,
+    /// Whether a group as good as the best so far is looked at, since it may win by the rule for
+    /// ties.
     exact_ties: bool,
     /// Whether a search skips parts of the pool without visiting them.
     skip: bool,
@@ -234,7 +237,8 @@ impl LazyTree {
         let id = self.tree.above.locate(key);
         let block = self.tree.above.block(id);
         let (mut span, mut level) = (block.span(), u32::from(block.level()));
-        // Below a block without a list of its own there are no other lists.
+        // The deepest block has no child that covers the key. If its own list is empty, no request
+        // waits on the way to the leaf, and no list has to be divided.
         let waits = block.own > 0 && level > 0;
         if self.from_root {
             let root = self.tree.above.block(self.tree.above.root);
@@ -270,6 +274,8 @@ impl Index for LazyTree {
         self.request(now, key, Request::Delete)
     }
 
+    /// Answers from the pool if a request waits for the key, otherwise from the leaf, whose size
+    /// the pool learns if it needs sizes.
     fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         self.tree.cache.compared(self.comparisons());
         if let Some(request) = self.tree.above.requests.get(key) {
@@ -279,6 +285,7 @@ impl Index for LazyTree {
         let (value, len, now) = self.tree.get_in(now, leaf.at, key)?;
         if self.policy() == Policy::Cost || self.super_groups != SuperGroups::None {
             let pool = &mut self.tree.above;
+            // The group is gone if its leaf was evicted during the search.
             match group.filter(|&id| pool.get(id).is_some()) {
                 Some(id) => pool.learn_of(id, len),
                 None => pool.learn(leaf.at, len),
@@ -287,6 +294,7 @@ impl Index for LazyTree {
         Ok((value, now))
     }
 
+    /// Merges the waiting requests of the range with the entries of the leaves.
     fn range(
         &mut self,
         now: Nanos,

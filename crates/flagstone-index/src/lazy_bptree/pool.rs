@@ -113,6 +113,7 @@ pub(super) struct Rules {
 }
 
 impl Pool {
+    /// An empty pool: a block for the root, at `height - 1` levels above the leaves.
     pub(super) fn new(root: Lpn, height: u32, shape: Shape, rules: Rules) -> Pool {
         let mut pool = Pool {
             requests: Requests::new(rules.value_bytes),
@@ -167,6 +168,7 @@ impl Pool {
     }
 
     /// Adds a request: `Insert` or `Delete`, or `Overwrite` for an update of an existing key.
+    /// Combines it with the request that waits for the same key, if there is one (D1).
     pub(super) fn put(&mut self, key: Key, new: Request) {
         if self.cancel_out == CancelOut::AsPublished
             && let Request::Overwrite(value) = new
@@ -184,6 +186,7 @@ impl Pool {
         let joined = join(self.cancel_out, old, new);
         let (mut list, mut own) = (self.block(id).list, self.block(id).own);
         match (place, joined) {
+            // Never: only a pair cancels out.
             (None, None) => {}
             (None, Some(request)) => {
                 own += 1;
@@ -194,6 +197,7 @@ impl Pool {
                 self.requests.replace(place, Waiting { request, stamp });
                 self.counts.cancelled += 1;
             }
+            // Both of a pair cancel out.
             (Some(place), None) => {
                 own -= 1;
                 self.requests
@@ -212,7 +216,7 @@ impl Pool {
         self.tidy(id);
     }
 
-    /// Gives memory of removed requests back.
+    /// Once many slots are free, moves the last requests there and releases the memory behind them.
     fn fill(&mut self) {
         if !self.requests.has_many_free() {
             return;
@@ -233,8 +237,9 @@ impl Pool {
         self.requests.settle();
     }
 
-    /// Distributes the own requests of an index block to new children, by the entries of its node
-    /// (lines 6 to 11 of algorithm 3).
+    /// Distributes the own requests of an index block to new children, by the entries of its node,
+    /// which is in `page` (lines 6 to 11 of algorithm 3). Does nothing for a group or an empty
+    /// list.
     pub(super) fn divide(&mut self, id: BlockId, page: &[u8], shape: Shape) {
         let index = self.index(id);
         let block = self.blocks[index as usize];
@@ -250,6 +255,7 @@ impl Pool {
         let own = self.requests.of(block.list);
         let mut own: Vec<(Key, Place)> = own.map(|(place, key, _)| (key, place)).collect();
         own.sort_unstable_by_key(|&(key, _)| key);
+        // The child of the request before, with the highest key of its range; and all new children.
         let (mut last, mut made) = (None, Vec::new());
         for (key, place) in own {
             let child = match last {
@@ -288,7 +294,8 @@ impl Pool {
         self.owe(level, own - 1, own);
     }
 
-    /// Assigns requests to a new block.
+    /// Assigns requests, which are in no list, to a new block. Then updates what is cached above
+    /// it.
     fn start(&mut self, index: u32, own: Vec<Place>) {
         for place in own {
             self.receive(index, place);
@@ -296,7 +303,7 @@ impl Pool {
         self.edit(self.id(index), |_| ());
     }
 
-    /// Removes a group block and returns its requests, sorted by key.
+    /// Takes the requests of a group block, sorted by key. The block goes, unless it is the root.
     pub(super) fn take(&mut self, id: BlockId) -> Vec<(Key, Waiting)> {
         let mut taken = Vec::new();
         let mut list = self.block(id).list;
@@ -331,7 +338,8 @@ impl Pool {
         }
     }
 
-    /// Removes committed requests of a block, with keys from `low` to `high`.
+    /// Removes the requests of a block with keys from `low` to `high`, which were committed. The
+    /// size of its leaf is unknown then.
     fn remove(&mut self, id: BlockId, low: Key, high: Key) {
         let mut list = self.block(id).list;
         let (mut removed, mut growth) = (0, 0);
@@ -359,7 +367,8 @@ fn whole(at: Lpn) -> Span {
     Span { at, low, high }
 }
 
-/// Combines a new request with an old one for the same key. Returns the request that waits then.
+/// Combines a new request with an old one for the same key (D1). Returns the request that waits
+/// then, or `None` if they cancel out.
 fn join(cancel_out: CancelOut, old: Option<Request>, new: Request) -> Option<Request> {
     use Request::{Delete, Insert, Overwrite};
     let published = cancel_out == CancelOut::AsPublished;

@@ -17,6 +17,7 @@ struct Family {
 }
 
 impl LazyTree {
+    /// The leaves under the node of `parent`, and their groups, which are formed first.
     fn family(&mut self, now: Nanos, parent: BlockId) -> Result<(Family, Nanos)> {
         let at = self.tree.above.block(parent).span().at;
         let (pages, now) = self.tree.look(now, at, |pool, page, shape| {
@@ -114,6 +115,7 @@ impl LazyTree {
         self.closure(now, &family, id)
     }
 
+    /// The groups of a family that are reached from a group by pairs that save a write.
     fn closure(
         &mut self,
         mut now: Nanos,

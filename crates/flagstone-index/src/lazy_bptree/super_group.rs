@@ -87,6 +87,7 @@ impl LazyTree {
             let child = |slot| (slot <= len).then(|| super::Shape::child(page, slot));
             let slot = (0..=len).find(|&slot| child(slot) == Some(left))?;
             let other = slot.checked_sub(1).and_then(child);
+            // The siblings to the right and to the left, and the leaf after the right one.
             Some([child(slot + 1), other, child(slot + 2)])
         })?;
         if near[2] != Some(right) {
@@ -176,6 +177,7 @@ impl LazyTree {
         }
         let mut members = Vec::new();
         for (place, &id) in groups.iter().enumerate() {
+            // Cases 2 and 3: up to two groups to the left, or one to the right.
             let from = place.saturating_sub(2);
             let near = &rebalance[from..(place + 2).min(groups.len())];
             let mut member = rebalance[place];
@@ -234,12 +236,14 @@ impl LazyTree {
         groups.unwrap_or_default()
     }
 
+    /// Those of the groups that were not committed meanwhile.
     pub(super) fn alive(&self, mut groups: Vec<BlockId>) -> Vec<BlockId> {
         groups.retain(|&id| self.tree.above.get(id).is_some());
         groups
     }
 
-    /// The best super group under a parent, and all its groups.
+    /// The best super group under a parent, and all its groups. A group that saves nothing with
+    /// others counts as a super group, and so does a root that is a leaf.
     fn best_under(&mut self, now: Nanos, parent: BlockId) -> Result<(Least, Vec<BlockId>, Nanos)> {
         let (groups, members, now) = if self.tree.above.block(parent).level() == 0 {
             (vec![parent], Vec::new(), now)

@@ -299,7 +299,8 @@ impl Pool {
         index
     }
 
-    /// Removes a block. The caller handles its children and requests.
+    /// Removes a block. Returns it, and its children, which have no parent then. The caller handles
+    /// the children and the block's requests.
     pub(super) fn drop_block(&mut self, index: u32) -> (Block, Vec<BlockId>) {
         let block = self.blocks[index as usize];
         let last = self.blocks.len() as u32 - 1;
@@ -332,7 +333,8 @@ impl Pool {
         (block, children)
     }
 
-    /// Tells all that have the index of a block that it has changed.
+    /// Updates all references to a block whose index has changed: the root, the children and the
+    /// parent, and cached victims above.
     fn moved(&mut self, from: u32, to: u32) {
         let block = self.blocks[to as usize];
         if self.root.index == from {

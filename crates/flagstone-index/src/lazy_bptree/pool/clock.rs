@@ -5,7 +5,7 @@ use super::Pool;
 
 /// The last time.
 pub(super) const LATEST: u32 = (1 << 30) - 1;
-/// The time of what never was.
+/// Later than all times: that of a block without requests, where the earliest counts.
 pub(super) const NEVER: u32 = u32::MAX;
 
 impl Pool {
@@ -17,6 +17,8 @@ impl Pool {
         self.clock
     }
 
+    /// Numbers all times from 1 on, in their order, except 0 and [`NEVER`]. Forgets the cached
+    /// victims, whose ranks have the old times.
     fn renumber(&mut self) {
         let of_blocks = self.blocks.iter().map(|block| block.time);
         let mut times: Vec<u32> = self.requests.stamps().chain(of_blocks).collect();

@@ -9,7 +9,8 @@ use flagstone::units::Lpn;
 impl Above for Pool {
     const WATCHES: bool = true;
 
-    /// [LazyBtree] §4.4.2.2: requests of a dirty leaf that is about to be evicted.
+    /// Applies the requests of a dirty leaf to its page before eviction ([LazyBtree] §4.4.2.2).
+    /// They keep waiting if the leaf would have to split, borrow or merge (D4).
     fn leaving(&mut self, at: Lpn, page: &mut [u8], shape: Shape) {
         if !self.on_eviction || self.requests.is_empty() {
             return;
@@ -66,6 +67,7 @@ impl Above for Pool {
             let own = self.requests.of(block.list);
             waiting.extend(own.map(|(place, key, _)| (key, place)));
         }
+        // Requests of the old blocks are not pulled down, but are counted with the others below.
         let own_before = waiting.len() as u64;
         let mut above = self.block(parent).list;
         let inside = |key: Key| new.iter().any(|span| (span.low..=span.high).contains(&key));
@@ -134,6 +136,7 @@ impl Above for Pool {
     fn shrunk(&mut self, root: Lpn) {
         let (block, children) = self.drop_block(self.index(self.root));
         match children.first() {
+            // The only child covers all keys, so that the old root had no requests of its own.
             Some(&child) => {
                 self.root = self.id(self.index(child));
                 self.edit(child, |_| ());

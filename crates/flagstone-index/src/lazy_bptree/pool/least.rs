@@ -160,8 +160,8 @@ impl Pool {
         Some((place, self.id(left[place])))
     }
 
-    /// The rank of a group, if it satisfies a test, which a better one must satisfy, too. Hardly
-    /// any does with the best that it can be, which takes less time to find out.
+    /// The rank of a group if it satisfies `is_it`, which any better rank must satisfy, too. Tests
+    /// the group's bound first: that is cheaper than its score, and few groups pass.
     #[inline]
     fn rank_if(&self, group: u32, is_it: impl Fn(Rank) -> bool) -> Option<Rank> {
         let group = &self.blocks[group as usize];
@@ -195,6 +195,8 @@ impl Pool {
         least
     }
 
+    /// Computes the best victims below an index block, from its list and its groups, or from what
+    /// `below` returns for its children if these are index blocks.
     fn summed_up(&mut self, index: u32, below: fn(&mut Pool, u32) -> Least) -> Least {
         let mut least = Least::default();
         let block = &self.blocks[index as usize];
@@ -240,14 +242,15 @@ impl Pool {
         while let Some(block) = self.blocks.get(next as usize) {
             let below = block.below().map(|below| &mut self.belows[below]);
             if below.is_some_and(|below| below.least.take().is_none()) {
+                // If unknown here, it is unknown above.
                 break;
             }
             next = block.parent;
         }
     }
 
-    /// Changes a block. Updates the cached results of its parents, if a comparison suffices for
-    /// that.
+    /// Changes a block, and updates the cached victims above it by comparison with its new bound or
+    /// rank. Forgets them if that does not suffice: a block that got worse may have been the best.
     pub(in super::super) fn edit(&mut self, id: BlockId, change: impl FnOnce(&mut Block)) {
         let index = self.index(id);
         let block = &self.blocks[index as usize];
@@ -273,6 +276,7 @@ impl Pool {
         }
     }
 
+    /// Updates the cached victims above a group that has changed.
     fn rerank(&mut self, index: u32) {
         let block = &self.blocks[index as usize];
         let (rank, mut next) = (self.rank_of(block), block.parent);
@@ -283,6 +287,7 @@ impl Pool {
             && let Some(least) = self.least_mut(next)
         {
             match least.group {
+                // It was the best. If it got worse, another one may be the best now.
                 Some((before, best)) if best == index && before != rank => {
                     if !rank.is_better(before) {
                         return self.forget(next);
@@ -299,7 +304,8 @@ impl Pool {
         }
     }
 
-    /// Called after an index block above the leaves was divided into new groups.
+    /// Called after the list of an index block was divided among new blocks, `groups`. `before` is
+    /// what was known of its best victims; `None` if nothing, or if the new blocks are not groups.
     pub(super) fn was_divided(&mut self, index: u32, before: Option<Least>, groups: &[u32]) {
         self.forget(index);
         let Some(mut least) = before.filter(|_| !self.second_hand) else {

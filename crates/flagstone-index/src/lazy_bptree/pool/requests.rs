@@ -209,6 +209,8 @@ impl Requests {
         self.take_where::<true>(list, goes);
     }
 
+    /// Unlinks requests of a list that satisfy a test. With `REMOVE` they are gone; otherwise they
+    /// keep their slots, and the caller links them into another list.
     fn take_where<const REMOVE: bool>(
         &mut self,
         list: &mut List,
@@ -243,7 +245,7 @@ impl Requests {
         self.slots.len() > most(self.len())
     }
 
-    /// Takes the free slots, in their order.
+    /// Takes the free slots, in ascending order.
     pub(super) fn take_free(&mut self) -> Vec<u32> {
         let mut holes = Vec::new();
         while let Some(slot) = self.slots.get(self.free as usize) {

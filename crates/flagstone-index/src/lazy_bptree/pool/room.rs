@@ -4,12 +4,12 @@ use super::Pool;
 use super::blocks::{Below, Block};
 use super::table::Table;
 
-/// What a pool has room for.
+/// The limit of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Room {
-    /// So many requests.
+    /// Maximum number of requests.
     Requests(usize),
-    /// Requests and blocks that take so many bytes.
+    /// Maximum bytes of requests and blocks together.
     Bytes(usize),
 }
 
@@ -55,7 +55,7 @@ impl Pool {
         self.requests.most(self.requests.len() + 1) + Pool::most(blocks, indexes)
     }
 
-    /// The most bytes of so many blocks, and of the index blocks among them.
+    /// Maximum bytes of `blocks` blocks, `indexes` of which are index blocks.
     fn most(blocks: usize, indexes: usize) -> usize {
         let children = blocks + blocks / 32 + 4 * indexes;
         most(blocks) * size_of::<Block>()
@@ -64,8 +64,8 @@ impl Pool {
             + children * size_of::<u32>()
     }
 
-    /// Number of requests that have room; of those that are charged for their memory, with a block
-    /// of its own for each.
+    /// Number of requests that have room. If the limit is in bytes: as many as fit when each
+    /// request has a block of its own.
     pub(in super::super) fn capacity(&self) -> usize {
         const MANY: usize = 1 << 20;
         match self.room {

@@ -107,7 +107,8 @@ impl Table {
         }
     }
 
-    /// Removes a place.
+    /// Removes a place. Moves later cells of the same run into the hole, so that a search never
+    /// meets an empty cell before the one that it looks for.
     pub(super) fn remove(&mut self, place: u32, hash_of: impl Fn(u32) -> Option<u64>) {
         let cell = |hash| self.cell(hash, |other| other == place);
         let Some(mut hole) = hash_of(place).and_then(cell) else {
@@ -123,7 +124,7 @@ impl Table {
             if cell == EMPTY {
                 break;
             }
-            // A cell fills the hole unless its home is behind that.
+            // A cell fills the hole unless its home lies behind the hole.
             let home = hash_of(cell & self.mask).map(|hash| self.home(hash));
             if home.is_some_and(|home| from_to(home, at) >= from_to(hole, at)) {
                 self.cells[hole] = cell;
