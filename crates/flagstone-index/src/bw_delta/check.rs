@@ -7,9 +7,11 @@ use super::{BwDelta, NONE};
 use flagstone::units::Lpn;
 
 impl BwDelta {
+    /// Checks every node, from the root down; then the numbers of nodes, the log, and the memory.
     pub(super) fn check_all(&mut self) -> Result<(), String> {
         let mut seen = vec![false; self.map.len()];
         let mut fragments: Vec<Link> = Vec::new();
+        // Number and level of a node, and its key bounds: from the lowest to below the highest.
         let root = (self.root, self.height, 0, None);
         let mut todo: Vec<(u32, u8, Key, Option<Key>)> = vec![root];
         while let Some((number, level, low, high)) = todo.pop() {

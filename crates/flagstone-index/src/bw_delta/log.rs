@@ -97,7 +97,8 @@ impl Log {
         Ok(())
     }
 
-    /// Resumes with existing segments; reads the current one from flash.
+    /// Resumes with existing segments. Reads the `current` one, of which `fill` bytes are used,
+    /// from flash; other segments without live bytes are free.
     pub(super) fn resume(
         &mut self,
         cache: &mut Cache,
@@ -126,6 +127,7 @@ impl Log {
         (first..first + self.segment_pages).map(Lpn)
     }
 
+    /// Takes a segment to fill: a free one, or new pages.
     fn next(&mut self, space: &mut Space) -> Result<u32> {
         if let Some(segment) = self.free.pop() {
             return Ok(segment);
@@ -150,7 +152,8 @@ impl Log {
         Ok(done)
     }
 
-    /// Appends a live fragment.
+    /// Appends a live fragment. If the current segment has no room for it, writes that segment and
+    /// starts another.
     pub(super) fn append(
         &mut self,
         cache: &mut Cache,

@@ -164,10 +164,12 @@ struct BwDelta {
     height: u8,
     /// Indexed by node number; number 0 is unused.
     map: Vec<Mapped>,
+    /// Numbers that no node has.
     unused: Vec<u32>,
-    /// Nodes in memory, including unused slots.
+    /// Nodes in memory, including vacant slots.
     nodes: Vec<Node>,
     vacant: Vec<u32>,
+    /// The slots of the most and of the least recently used node.
     newest: u32,
     oldest: u32,
     waiting: Waiting,
@@ -218,6 +220,8 @@ pub(super) fn open(
     Ok((Box::new(index), now))
 }
 
+/// Opens the index in a store, or makes a tree of one empty leaf. Memory that the log's buffers and
+/// the page cache leave is the budget of nodes and deltas.
 fn start(
     store: Box<dyn BackingStore>,
     settings: &Settings,
@@ -262,6 +266,7 @@ fn start(
 }
 
 impl BwDelta {
+    /// An index without nodes, which has no log and no budget yet: see [`start`].
     fn new(
         cache: Cache,
         meta: Meta,
@@ -388,6 +393,7 @@ impl BwDelta {
         self.log.resume(&mut self.cache, current as u32, fill, now)
     }
 
+    /// Encodes the map of nodes and the table of segments: see [`bw_head`].
     fn metadata(&self) -> Vec<u8> {
         let mut own = vec![0; bw_head::SIZE];
         put(&mut own, bw_head::ROOT, u64::from(self.root));
@@ -441,6 +447,7 @@ impl Index for BwDelta {
         self.change(key, None, now)
     }
 
+    /// Answers from a waiting delta of the key if there is one, without reading the leaf.
     fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let (leaf, now) = self.descend(key, now)?;
         let entry = self.map[leaf as usize];
@@ -481,6 +488,7 @@ impl Index for BwDelta {
         self.collect(self.root, self.height, from, to, into, now)
     }
 
+    /// Writes nodes whose structure has changed, and what the log has in memory.
     fn settle(&mut self, mut now: Nanos) -> Result<Nanos> {
         while let Some(&number) = self.pending.last() {
             if let Some(slot) = self.map[number as usize].slot()

@@ -63,8 +63,8 @@ impl Node {
             + self.links.capacity() * size_of::<Link>()
     }
 
-    /// The index of the last record with a key up to `key`. It exists: inner nodes begin at the
-    /// lowest key that leads to them.
+    /// The index of the last record with a key up to `key`. `None` only in a damaged tree: inner
+    /// nodes begin at the lowest key that leads to them.
     #[inline]
     pub(super) fn child(&self, key: Key) -> Option<usize> {
         let behind = self.records.partition_point(|&(low, _)| low <= key);
@@ -140,6 +140,7 @@ impl Codec {
         bw_fragment::SIZE + head.count * record
     }
 
+    /// Replaces the contents of `into` by an encoded head.
     fn head(into: &mut Vec<u8>, head: &Head) {
         let mut bytes = [0; bw_fragment::SIZE];
         put(&mut bytes, bw_fragment::NODE, u64::from(head.node));

@@ -13,7 +13,7 @@ impl BwDelta {
         &self.map[number as usize]
     }
 
-    /// Creates a node in memory.
+    /// Creates an empty node in memory, which the next settle writes. Returns its number.
     pub(super) fn create(&mut self, level: u8) -> u32 {
         let number = match self.unused.pop() {
             Some(number) => number,
@@ -38,7 +38,8 @@ impl BwDelta {
         }
     }
 
-    /// Gives a node a place in memory, without contents on flash.
+    /// Gives a node a place in memory, as the most recently used. Its contents are empty; the
+    /// caller fills them in.
     fn admit(&mut self, number: u32, level: u8) -> u32 {
         let entry = self.map[number as usize];
         let node = Node {
@@ -211,6 +212,7 @@ impl BwDelta {
         self.codec.deltas(&head, &self.found, &mut self.bytes);
         let (log, space) = (&mut self.log, &mut self.space);
         let (link, done) = log.append(&mut self.cache, space, &self.bytes, now)?;
+        // Frees the cells; the deltas are in the log.
         self.found.clear();
         self.waiting.take(entry.at, entry.waiting, &mut self.found);
         let chain = entry.chain + entry.waiting;
@@ -232,7 +234,8 @@ impl BwDelta {
         share.max(self.budget / 8) / CELL
     }
 
-    /// Writes an eighth of the waiting deltas: those of the leaves with the most.
+    /// Writes an eighth of the waiting deltas: those of the leaves with the most (D5). Goes at most
+    /// once round the map of nodes, from where the last call stopped.
     fn flush_most(&mut self, mut now: Nanos) -> Result<Nanos> {
         let goal = self.waiting.used.div_ceil(8);
         let threshold = self.waiting.threshold(goal);
@@ -258,8 +261,8 @@ impl BwDelta {
         records <= self.node_max && (records >= self.node_min || number == self.root)
     }
 
-    /// Writes a node to the log: its deltas as a fragment that refers to the previous one, or a
-    /// base.
+    /// Writes a node to the log, if it has changes: a base if it is `rebased`, otherwise its new
+    /// deltas as a fragment that names the one before.
     pub(super) fn flush_node(&mut self, slot: u32, now: Nanos) -> Result<Nanos> {
         let node = &self.nodes[slot as usize];
         if !node.is_dirty() {
@@ -383,7 +386,8 @@ impl BwDelta {
         true
     }
 
-    /// Evicts the least recently used leaf. If allowed, its new deltas then wait.
+    /// Evicts the least recently used leaf, or an inner node if there is no leaf. Deltas that are
+    /// not on flash wait if there is room for them; otherwise the node is written.
     fn evict(&mut self, now: Nanos) -> Result<Nanos> {
         // Leaves go first: an inner node saves a read for each search below it.
         while self.used > self.inner && self.nodes[self.oldest as usize].level > 0 {

@@ -53,8 +53,8 @@ impl BwDelta {
         self.finish(now)
     }
 
-    /// Writes a new base of a node of valid size. `depth` is the number of nodes of `path` above
-    /// it.
+    /// Makes the next fragment of a node a base, and splits or merges the node if its size is
+    /// wrong. `depth` is the number of nodes of `path` above it.
     fn consolidate(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let level = self.height - depth as u8;
         let (slot, now) = self.whole(number, level, now)?;
@@ -78,7 +78,7 @@ impl BwDelta {
         node.chain = 0;
     }
 
-    /// Splits a node into as many as its records need.
+    /// Splits a node into as many as its records need, and adds the new ones to the node above.
     fn split(&mut self, slot: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let node = &self.nodes[slot as usize];
         let (number, level) = (node.number, node.level);
@@ -124,7 +124,8 @@ impl BwDelta {
         self.balance(parent, depth.saturating_sub(1), now)
     }
 
-    /// Merges a node with a neighbour under the same parent, or borrows records from it.
+    /// Merges a node with its left neighbour under the same parent, or the right one if it is the
+    /// first. If both have too many records for one node, each gets half of them.
     fn merge(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let parent = self.path[depth - 1];
         let above = self.slot_above(parent)?;

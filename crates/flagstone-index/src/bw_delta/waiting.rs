@@ -48,7 +48,7 @@ impl Waiting {
         self.cells.capacity() * CELL + self.leaves.capacity() * 4
     }
 
-    /// Adds a delta to a leaf that has `count`, the newest at `first`.
+    /// Adds a delta to a leaf that has `count`, the newest at `first`. Returns the new one's cell.
     #[inline]
     pub(super) fn push(&mut self, first: u32, count: u8, delta: Delta) -> u32 {
         let older = if count == 0 { END } else { first };
@@ -75,7 +75,7 @@ impl Waiting {
         at
     }
 
-    /// A leaf's deltas, newest first.
+    /// A leaf's `count` deltas, newest first. `first` is the cell of the newest.
     pub(super) fn list(&self, first: u32, count: u8) -> impl Iterator<Item = Delta> + '_ {
         let mut at = first;
         (0..count).map(move |_| {
@@ -88,7 +88,8 @@ impl Waiting {
         })
     }
 
-    /// Removes a leaf's deltas and appends them to `into`, oldest first.
+    /// Removes a leaf's `count` deltas, the newest at `first`, and appends them to `into`, oldest
+    /// first.
     pub(super) fn take(&mut self, first: u32, count: u8, into: &mut Vec<Delta>) {
         let begin = into.len();
         into.extend(self.list(first, count));
