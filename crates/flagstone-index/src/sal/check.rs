@@ -43,6 +43,7 @@ impl Sal {
         self.space.check(used)
     }
 
+    /// Checks that every log in the buffer is found, and counted with its set.
     fn check_logs(&self) -> Result<(), String> {
         self.logs.check(&|set| self.groups.has_region(set))?;
         let all = self.logs.all();
@@ -64,6 +65,7 @@ impl Sal {
         Ok(())
     }
 
+    /// Checks that the batches have pages for all groups. Appends these pages to `used`.
     fn check_batches(&self, used: &mut Vec<Lpn>) -> Result<(), String> {
         let mut group = 0;
         for (i, first) in self.batches.iter().enumerate() {
@@ -85,7 +87,8 @@ impl Sal {
         self.cache.inspect(at).map_err(|error| error.to_string())
     }
 
-    /// Returns by how many records the region changes the index.
+    /// Checks the log region of a set, and appends its log pages to `used`. Returns by how many
+    /// records the region changes the index.
     fn check_region(&mut self, set: u32, used: &mut Vec<Lpn>) -> Result<i64, String> {
         let at = self.head_page(set);
         let head = self.inspect(at)?;
@@ -118,7 +121,8 @@ impl Sal {
         Ok(records)
     }
 
-    /// Returns the number of records of a bucket.
+    /// Checks the two halves of a bucket, and appends their overflow pages to `used`. Returns the
+    /// number of records.
     fn check_bucket(&mut self, set: u32, bucket: u32, used: &mut Vec<Lpn>) -> Result<i64, String> {
         let half = self.overflows.find(bucket);
         let starts = [(Some(self.bucket_page(bucket)), false), (half, true)];

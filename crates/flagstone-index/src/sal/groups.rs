@@ -119,7 +119,8 @@ impl Groups {
         };
     }
 
-    /// Adds a group. Returns its set.
+    /// Adds a group, which joins the set of its partner: the group that linear hashing splits for
+    /// it. Returns that set.
     pub(super) fn add(&mut self) -> u32 {
         let group = self.len();
         let bits = bit(group) - 1;
@@ -189,8 +190,8 @@ impl Groups {
         }
     }
 
-    /// Exponent of the power of two by which the records in a set's first group are divided among
-    /// groups; a split uses the next bit of their hash.
+    /// Number of low bits in which the hashes of all records in a set's first group, without the
+    /// bits that choose the bucket, agree with the set's number. A split uses the next bit.
     #[inline]
     pub(super) fn depth(&self, set: u32) -> u32 {
         if self.class(set) == Class::Lazy {

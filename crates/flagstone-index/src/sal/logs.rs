@@ -52,6 +52,7 @@ impl Change {
 
     /// Combines two changes of a key into one.
     fn then(self, later: Change) -> Change {
+        // Whether the key had a value, as far as known, before the first change.
         let known = matches!(self, Change::Update | Change::Delete);
         match (known, later.is_delete()) {
             (true, false) => Change::Update,
@@ -131,7 +132,7 @@ impl Logs {
         }
     }
 
-    /// The list for a key of a set.
+    /// The place of a set's list number `part` in the table.
     #[inline]
     fn slot(&self, set: u32, part: u32) -> usize {
         let mixed = (u64::from(set) * u64::from(self.lists) + u64::from(part))
@@ -171,8 +172,8 @@ impl Logs {
         }
     }
 
-    /// Adds a change of a key, replacing an earlier one. `region` says whether the set has a log
-    /// region.
+    /// Adds a change of a key of `set`, or combines it with an earlier one. `region` says whether
+    /// the set has a log region. Returns the number of keys compared.
     #[inline]
     pub(super) fn put(&mut self, set: u32, region: bool, hash: u64, log: Log) -> u64 {
         let slot = self.slot(set, self.part(hash));
@@ -220,7 +221,7 @@ impl Logs {
         compared
     }
 
-    /// Called after the count of a set decreased from `before`.
+    /// Updates the largest count of a block after the count of a set decreased from `before`.
     fn lower(&mut self, set: u32, before: u32, region: &dyn Fn(u32) -> bool) {
         let block = set as usize / BLOCK;
         if self.tops.get(block).is_some_and(|&top| top <= before) {
@@ -228,6 +229,7 @@ impl Logs {
         }
     }
 
+    /// The largest count in a block, among sets with a log region.
     fn top(&self, block: usize, region: &dyn Fn(u32) -> bool) -> u32 {
         let first = block * BLOCK;
         let counts = self.counts[first..].iter().take(BLOCK).enumerate();
@@ -247,7 +249,8 @@ impl Logs {
         sets.find(|&set| self.count(set) == top && region(set))
     }
 
-    /// Removes the entries of a list for which `wanted` is true.
+    /// Removes the entries of a list for which `wanted` is true, and passes each to `taken`. All
+    /// must be of `set`; the list may have entries of other sets, too.
     fn unlink(
         &mut self,
         slot: usize,
@@ -282,8 +285,8 @@ impl Logs {
         }
     }
 
-    /// Removes all changes of a set, in ascending key order. `set_of` maps a hash to its set,
-    /// `region` tells which sets have a log region.
+    /// Moves all changes of a set to `into`, in ascending key order. `set_of` maps a hash to its
+    /// set, `region` tells which sets have a log region.
     pub(super) fn take(
         &mut self,
         set: u32,

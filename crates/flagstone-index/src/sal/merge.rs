@@ -22,6 +22,7 @@ impl Sal {
     pub(super) fn flush_set(&mut self, mut now: Nanos, set: u32) -> Result<Nanos> {
         let (head_at, regions) = (self.head_page(set), self.regions);
         let count = self.logs.count(set) as usize;
+        // The region's last log page with its number of logs, and the number of its log pages.
         let mut last = None;
         let mut pages = 0;
         if self.groups.has_region(set) {
@@ -55,7 +56,8 @@ impl Sal {
         }
         let logs = self.take_logs(set);
         let needed = logs.len().div_ceil(regions.page_logs);
-        // If no page is free for logs, a merge frees those of the region.
+        // A region that would get too many pages is merged. So is one if the store lacks pages for
+        // the logs: that frees those of the region.
         if pages + needed > regions.pages || (self.space.left() as usize) < needed {
             self.counts.merges_full += 1;
             return self.merge_with(now, set, logs);
@@ -96,6 +98,7 @@ impl Sal {
         Ok((head, now))
     }
 
+    /// Takes the logs of a set out of the log buffer, in ascending key order.
     fn take_logs(&mut self, set: u32) -> Vec<Log> {
         let mut logs = Vec::with_capacity(self.logs.count(set) as usize);
         let (groups, bits) = (&self.groups, self.options.group_bits);
@@ -112,6 +115,8 @@ impl Sal {
         self.merge_with(now, set, logs)
     }
 
+    /// Merges a set's log region, and `logs`, which are newer, into the buckets. Spreads the
+    /// records over the groups of the set, each of which is a set of its own then.
     fn merge_with(&mut self, now: Nanos, set: u32, mut logs: Vec<Log>) -> Result<Nanos> {
         let (log_pages, mut now) = self.read_region(now, set, &mut logs)?;
         let merged = logs.len();
@@ -178,7 +183,8 @@ impl Sal {
         Ok((pages, now))
     }
 
-    /// The member and bucket to which a merge of a set moves the records of a hash.
+    /// The bucket to which a merge of a set moves the records of a hash: its number among all
+    /// buckets of the set's groups, in order.
     fn target(&self, set: u32, hash: u64) -> usize {
         let bits = self.options.group_bits;
         let member = match self.groups.size(set) {
@@ -189,7 +195,7 @@ impl Sal {
     }
 
     /// Reads the buckets of a set's first group with their overflow pages, and spreads the records
-    /// over `members` groups.
+    /// over `members` groups. Removes the buckets from the overflow index.
     fn gather(&mut self, mut now: Nanos, set: u32, members: usize) -> Result<(Gathered, Nanos)> {
         let (group, size) = (self.group(), self.cache.page_bytes());
         let mut gathered = Gathered {

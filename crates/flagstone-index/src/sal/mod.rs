@@ -139,6 +139,7 @@ pub(super) fn open(
     Ok((Box::new(index), now))
 }
 
+/// Opens the index in a store, or makes one of two empty groups in a blank store.
 fn start(store: Box<dyn BackingStore>, settings: &Settings, now: Nanos) -> Result<(Sal, Nanos)> {
     let value_bytes = INFO.value_bytes(settings)?;
     let options = Options::new(settings)?;
@@ -195,6 +196,7 @@ impl Sal {
 
     /// A group's batch: index, first group, and number of groups.
     fn batch(&self, group: u32) -> (usize, u32, u32) {
+        // The first batch has two groups, each further one as many as all before it, up to `most`.
         let most = self.options.batch;
         if group < 2 {
             (0, 0, 2)
@@ -293,6 +295,7 @@ impl Sal {
         Ok(now)
     }
 
+    /// Rebuilds the log buffer for `capacity` logs and for the present sets.
     fn rebuild_logs(&mut self, capacity: usize) {
         let (groups, bits) = (&self.groups, self.options.group_bits);
         let of = |hash| set_of(groups, bits, hash);

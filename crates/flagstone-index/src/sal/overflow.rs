@@ -84,6 +84,7 @@ impl Cluster {
     }
 
     fn is_full(&self) -> bool {
+        // As many segments as make the formula's head as long as this one.
         let segments = 1u32 << (START / 2);
         let room = analysis::shared_page_entries(K, PAGE as u32, segments, 1 << self.bits);
         self.bits > 0 && self.len >= room as usize
@@ -117,6 +118,7 @@ impl Cluster {
         Some(Lpn(get(page, at, 32) as u32))
     }
 
+    /// Adds `by` to the numbers of entries of the cluster and of a bucket's sub-cluster.
     fn count(&mut self, bucket: u32, by: i64) {
         self.len = (self.len as i64 + by) as usize;
         let sub = ((bucket - self.start * SEGMENT) >> self.label()) as usize;
@@ -127,6 +129,7 @@ impl Cluster {
         }
     }
 
+    /// Adds a bucket's entry: in its place in the array, or after those of its sub-cluster.
     fn insert(&mut self, bucket: u32, to: Lpn) {
         self.page.get_or_insert_with(|| Box::new([0; PAGE / 8]));
         let (entry, label_bits) = (self.entry(), self.label());
@@ -148,6 +151,7 @@ impl Cluster {
         self.count(bucket, 1);
     }
 
+    /// Removes a bucket's entry, and the page with the last one.
     fn remove(&mut self, bucket: u32) {
         if self.bits > 0 {
             let entry = self.entry();
@@ -184,6 +188,7 @@ impl Overflows {
         while self.segments * SEGMENT < buckets {
             let bits = self.segments.trailing_zeros();
             match &mut self.clusters[..] {
+                // An empty cluster of all segments covers the new ones as well.
                 [all] if all.len == 0 => all.bits += 1,
                 _ => self.clusters.push(Cluster::empty(self.segments, bits)),
             }

@@ -65,7 +65,8 @@ pub(super) struct Probes {
 }
 
 impl Regions {
-    /// `None` if a head has no room for a filter with this error probability.
+    /// Log regions whose filters have this error probability if a log page is full. `None` if a
+    /// head has no room for such a filter.
     pub(super) fn new(
         page_bytes: usize,
         value_bytes: usize,
@@ -151,7 +152,7 @@ impl Regions {
         put(head, region_head::PAGES, i as u64 + 1);
     }
 
-    /// Records logs added to the last log page.
+    /// Records in a region's head that logs were added to its last log page: number and filter.
     pub(super) fn note(self, head: &mut [u8], logs: &[Log]) {
         let last = self.len(head) - 1;
         let at = self.entry(last);

@@ -17,8 +17,10 @@ pub(super) struct Budget {
     first: usize,
     most: usize,
     resizes: bool,
+    /// U_t: maximum page writes per change, and the share of it that flushes may cost.
     ut: f64,
     alpha: f64,
+    /// p_t: minimum probability that the log region of a flushed set outlives the set's lookups.
     pt: f64,
     /// p_u: maximum overflow pages per bucket.
     pub(super) overflow_bound: f64,
@@ -33,6 +35,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
+    /// The budget that the settings give. `capacity`: records per page of a bucket.
     pub(super) fn new(
         settings: &Settings,
         page_bytes: usize,
@@ -91,6 +94,7 @@ impl Budget {
 }
 
 impl Sal {
+    /// The inputs of the paper's update costs (6) to (8), at present.
     fn update_cost(&self) -> UpdateCost {
         let places = self.shape.capacity() as f64 * self.options.load_factor;
         let group = f64::from(self.group());
@@ -110,11 +114,12 @@ impl Sal {
         self.flush_set(now, set)
     }
 
-    /// Selects the set whose logs are flushed.
+    /// Selects the set whose logs are flushed. If a set with a log region has at least the average
+    /// number of logs, the one of these with the most; otherwise, by a clock, one of at least
+    /// average size that is large or rarely searched.
     pub(super) fn victim(&mut self) -> u32 {
-        // At most as many as the largest has.
+        // The largest set has at least as many, so that the clock finds one.
         let average = self.logs.len().div_ceil(self.logs.sets().max(1)).max(1) as u32;
-        // The set with the most logs, if it has a log region and more than the average.
         let largest = self
             .logs
             .largest(average, &|set| self.groups.has_region(set));
@@ -169,7 +174,8 @@ impl Sal {
         }
     }
 
-    /// Called after a period in which both bounds held: returns memory to the page frames.
+    /// Counts a flush or a merge. At the end of a period in which both bounds held, makes half of
+    /// the memory that the log buffer does not need the page frames' again.
     fn event(&mut self, cost: &UpdateCost) {
         let budget = &mut self.budget;
         budget.events += 1;

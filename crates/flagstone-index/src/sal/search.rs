@@ -9,8 +9,8 @@ use crate::{Key, Result, Value};
 use flagstone::units::{Lpn, Nanos};
 
 impl Sal {
-    /// Searches the log region of a set for the newest log of the key. May merge the region
-    /// instead; then returns nothing.
+    /// Searches the log region of a set for the newest log of the key. Returns the log's value, or
+    /// `Some(None)` for a deletion. May merge the region instead; then returns `None`.
     fn search_region(
         &mut self,
         now: Nanos,
