@@ -258,7 +258,7 @@ impl HostConfig {
         Ok(flag_ex::record_options(kind, &self.settings)?)
     }
 
-    /// Validates the settings that do not depend on the device.
+    /// Validates the settings that do not depend on the device, for a stack.
     ///
     /// # Errors
     /// Names the invalid setting and its valid values.

@@ -154,6 +154,7 @@ impl Force {
             frame.owner = Some(tx);
             self.txs.entry(tx).or_default().pages.push(rid.page);
         }
+        // There is no log: any LSN but 0 says that the page has changed.
         frame.changed = 1;
         Ok(())
     }
@@ -167,7 +168,7 @@ impl Force {
         }
     }
 
-    /// Ends a transaction on the device. Returns its changed pages.
+    /// Forgets an ended transaction, also as the writer of pages. Returns its changed pages.
     fn leave(&mut self, tx: TxId) -> Vec<Lpn> {
         let ended = self.txs.remove(&tx).unwrap_or_default();
         if let Some(inner) = ended.inner {
@@ -225,6 +226,7 @@ impl Verbs for Force {
         Ok(taken.next)
     }
 
+    /// Changes a record in the pool.
     fn write(
         &mut self,
         tools: &mut Tools,
@@ -246,6 +248,7 @@ impl Verbs for Force {
         tools.end_write(self, rid.page, changed.map(|()| Step::Done((), ready)))
     }
 
+    /// Writes the pages of the transaction that are still dirty, and commits on the device.
     fn commit(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
         let pages = self.txs.get(&tx).map(|known| known.pages.clone());
         let Some(pages) = pages.filter(|pages| !pages.is_empty()) else {
@@ -292,6 +295,7 @@ impl Verbs for Force {
         self.device.deadline()
     }
 
+    /// Drops the changed pages from the pool; the device has their committed versions.
     fn abort(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
         let mut now = now;
         if self.flushes_aborted {

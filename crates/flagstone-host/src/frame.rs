@@ -14,7 +14,8 @@ pub(super) struct Frame {
     pub(super) ready: Nanos,
     /// LSN of the first change since the page was last written out; 0 if unchanged.
     pub(super) changed: Lsn,
-    /// The transaction that last changed the page.
+    /// The transaction that last changed the page; `force` clears it at a commit. In `flag_ex`: one
+    /// that had a record pending when the page was last written out.
     pub(super) owner: Option<TxId>,
     /// Records of live transactions, if transactions share pages.
     pub(super) pending: Vec<Mark>,

@@ -211,6 +211,8 @@ impl Host {
             tools,
             machine,
             granularity: config.granularity.unwrap_or(stack.granularity()),
+            // A log record with the old and the new contents must fit the 65,535 bytes that it can
+            // have.
             record_bytes_max: room.min(usize::from(u16::MAX) / 2 - 64),
             pages,
             recovered_at,
@@ -268,6 +270,7 @@ impl Host {
         }
     }
 
+    /// Requests the lock for a record. Returns the answer to give if it was not granted at once.
     fn lock<T>(&mut self, tx: TxId, rid: Rid, mode: Mode) -> Option<Step<T>> {
         let what = match self.granularity {
             Granularity::Page => Resource::Page(rid.page),

@@ -183,6 +183,7 @@ impl SmallHost {
         }
     }
 
+    /// Returns all records, or the error if the power fails meanwhile.
     fn try_contents(&mut self) -> Result<BTreeMap<Rid, Vec<u8>>, HostError> {
         let tx = self.begin();
         let (mut all, mut bytes) = (BTreeMap::new(), Vec::new());

@@ -146,7 +146,8 @@ impl Tools {
         frames.filter(|&(_, since)| since != 0)
     }
 
-    /// Loads a page into the pool. Returns when it arrives; `None` if no frame can be emptied.
+    /// Loads a page into the pool, for a change if `write` is set; the caller calls [`Tools::mark`]
+    /// after the change. Returns when the page arrives; `None` if no frame can be emptied.
     pub(super) fn fetch(
         &mut self,
         machine: &mut dyn Verbs,
@@ -178,6 +179,7 @@ impl Tools {
         self.stats.pages_read += 1;
         let (ready, changed) = (frame.ready, frame.changed != 0);
         self.pool.insert(at, frame, write);
+        // `flag_ex` puts back records that are not on flash when it reads their page.
         if changed {
             self.mark(at);
         }

@@ -64,6 +64,7 @@ impl FlagEx {
         let [last, before] = self.log.checkpoints();
         let grown = self.log.end() - last;
         let room = kept(self.ahead, self.log.payload());
+        // A restart needs what is left.
         if self.log.room() < room {
             return Ok(());
         }

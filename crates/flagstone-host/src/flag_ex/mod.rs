@@ -153,7 +153,8 @@ impl FlagEx {
         let forget = tools.has(Mistake::NoBeforeImage);
         let frame = tools.frame_mut(rid.page);
         let old = frame.page.get(rid.slot);
-        // The old value is never restored from the log, so it is left out.
+        // The old value is never restored from the log, so it is left out: the log record has the
+        // form of one that compensates.
         let mut entry = LogRecord::change(tx, 0, rid, old, bytes);
         (entry.compensates, entry.old) = (true, &[]);
         if entry.what == What::Delete {
@@ -190,9 +191,11 @@ impl FlagEx {
     /// all records that live transactions may restore and the list of pending records (R11).
     fn fits(&self, tools: &Tools, tx: TxId, rid: Rid, len: Option<usize>) -> Result<(), HostError> {
         let (frame, page_bytes) = (tools.frame(rid.page), tools.page_bytes);
+        // What the page version will list: transactions, and slots with pending records.
         let mut txs: Vec<TxId> = vec![tx];
         let mut slots = 1;
         let room_at = |slot| room_of(frame.page.get(slot).map(<[u8]>::len));
+        // An abort may bring the present record back.
         let most = room_at(rid.slot).max(room_of(len));
         let mut needed = frame.page.image_bytes() - room_at(rid.slot) + most;
         for mark in &frame.pending {
@@ -237,6 +240,8 @@ impl FlagEx {
             let own = frame.pending.extract_if(.., |mark| mark.tx == tx);
             for mark in own.filter(|mark| mark.since != 0) {
                 let slot = mark.slot;
+                // If no change of it is on flash, and neither was its value before, the log is
+                // needed from that value's first change on.
                 let before = known.before.get(&Rid { page, slot });
                 let before = before.and_then(|before| before.fresh);
                 let since = before.filter(|_| !mark.flushed).unwrap_or(mark.since);
@@ -254,6 +259,8 @@ impl FlagEx {
 }
 
 impl Verbs for FlagEx {
+    /// Reads a page with marks of its pending records. Puts back fresh records that aborts have
+    /// restored while the page was not in the pool.
     fn read_page(&mut self, tools: &mut Tools, now: Nanos, at: Lpn) -> Result<Frame, HostError> {
         let ready = self.device.read(now, at, &mut self.read)?;
         let mut frame = Frame::parse(at, &self.read.image, ready)?;
@@ -265,6 +272,7 @@ impl Verbs for FlagEx {
                 flushed: true,
             }));
         }
+        // Puts back what aborts restored while the page was not in the pool.
         let first = Rid { page: at, slot: 0 };
         let page = first..=Rid {
             slot: SlotNo::MAX,
@@ -281,6 +289,8 @@ impl Verbs for FlagEx {
         Ok(frame)
     }
 
+    /// Writes a page with the list of its pending records, at an instant at which the commits of
+    /// its other records are durable (invariant 1).
     fn write_back(&mut self, tools: &mut Tools, now: Nanos, at: Lpn) -> Result<Nanos, HostError> {
         let frame = tools.frame(at);
         let mut pending: Vec<Pending> = Vec::new();
@@ -323,6 +333,7 @@ impl Verbs for FlagEx {
         Ok(issue)
     }
 
+    /// Changes a record, once the transaction may have pending records in the page (R13).
     fn write(
         &mut self,
         tools: &mut Tools,
@@ -344,6 +355,8 @@ impl Verbs for FlagEx {
         tools.end_write(self, rid.page, changed)
     }
 
+    /// Logs and forces the commit if a change is not on flash. Then sets the flags of pages that
+    /// are, if there are any (invariant 2).
     fn commit(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
         let Some(known) = self.txs.get(&tx) else {
             return Ok(Step::Done((), now));
@@ -377,6 +390,8 @@ impl Verbs for FlagEx {
         Ok(Step::Done((), done))
     }
 
+    /// Puts back what the transaction has changed: in the pool, or in `orphans` what flash lacks of
+    /// pages that are not there. Logs nothing.
     fn abort(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
         let Some(known) = self.txs.remove(&tx) else {
             return Ok(now);
@@ -400,6 +415,7 @@ impl Verbs for FlagEx {
             let Some(frame) = tools.pool.peek_mut(at) else {
                 continue;
             };
+            // Without records that flash lacks, the page need not be written out.
             let in_buffer = frame.pending.iter().any(|mark| mark.since != 0);
             if !in_buffer && frame.fresh.is_empty() {
                 frame.changed = 0;

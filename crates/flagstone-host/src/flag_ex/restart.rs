@@ -57,7 +57,7 @@ impl FlagEx {
         self.checkpoint(tools, done, Lsn::MAX)
     }
 
-    /// Redoes the changes that the page that was read last lacks.
+    /// Redoes those of `changes` that page `at` lacks. The page must be the one that was read last.
     pub(super) fn redo(
         &mut self,
         tools: &mut Tools,
@@ -65,6 +65,7 @@ impl FlagEx {
         changes: &Changes<'_>,
     ) -> Result<(), HostError> {
         let (page_bytes, redo_all) = (tools.page_bytes, tools.has(Mistake::RedoAll));
+        // Slots whose newest committed copy is older than the page, with the LSN of that copy.
         let older: BTreeMap<SlotNo, Lsn> = self.read.restored.iter().copied().collect();
         let frame = tools.frame_mut(at);
         let newest = frame.page.lsn();

@@ -46,6 +46,7 @@ fn open_damaged(bytes: &[u8]) -> Result<sample::Records, String> {
 /// Bytes of one piece of damage: the kind of damage, a page (2), a place in it (2), and a value.
 pub const EDIT: usize = 6;
 
+/// Carries out an edit of [`EDIT`] bytes. Kinds 0 to 2 damage spare areas, the others data.
 fn damage(contents: &mut Contents, edit: &[u8]) {
     let word = |at: usize| usize::from(u16::from_le_bytes([edit[at], edit[at + 1]]));
     let (page, place, value) = (word(1), word(3), edit[5]);

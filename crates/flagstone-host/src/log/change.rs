@@ -6,7 +6,8 @@ use flagstone::page::Page;
 use flagstone::units::TxId;
 
 impl<'a> LogRecord<'a> {
-    /// The change of a record from `old` to `new`. An update holds only the bytes that differ.
+    /// The change of a record from `old` to `new`, where `None` is no record. An update leaves out
+    /// the bytes that both have at the beginning and at the end.
     pub(crate) fn change(
         tx: TxId,
         prev: Lsn,

@@ -133,7 +133,8 @@ impl<'a> LogRecord<'a> {
         stream.extend_from_slice(self.new);
     }
 
-    /// Decodes the record at the start of `bytes`; `None` if it is incomplete.
+    /// Decodes the record at the start of `bytes`. Also returns its length. `None` if it is
+    /// incomplete or of no known kind.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<(LogRecord<'a>, usize)> {
         let head = bytes.get(..entry_head::SIZE)?;
         let len = get(head, entry_head::BYTES) as usize;

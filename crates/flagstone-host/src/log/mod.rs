@@ -363,7 +363,9 @@ impl Log {
         let covered = self.recent.iter().rev().find(|&&(_, when)| when <= now);
         match (covered, self.recent.front()) {
             (Some(&(end, _)), _) => end,
+            // Nothing was forced since the log was opened.
             (None, None) => self.forced,
+            // All recent forces end later; earlier ones may, too.
             (None, Some(_)) => self.opened,
         }
     }
@@ -400,7 +402,8 @@ impl Log {
         self.checkpoints
     }
 
-    /// Appends a record, in memory.
+    /// Appends a record, in memory. Returns its LSN. A `Begin` fails when positions in the
+    /// log are nearly used up.
     pub(super) fn append(&mut self, entry: &LogRecord<'_>) -> Result<Lsn, HostError> {
         let bytes = LogRecord::bytes(entry.old.len() + entry.new.len()) as u64;
         if entry.what == What::Begin {
@@ -437,6 +440,7 @@ impl Log {
             self.fill()?;
         }
         let end = self.end();
+        // Invariant 1: this force ends no earlier than the last one.
         let mut done = self
             .recent
             .back()
@@ -445,21 +449,21 @@ impl Log {
         done = done.max(issue);
         for number in self.forced / self.payload..=(end - 1) / self.payload {
             let from = number * self.payload;
-            let to = end.min(from + self.payload);
+            let until = end.min(from + self.payload);
             let mut image = std::mem::take(&mut self.image);
             image.clear();
             image.resize(log_page_head::SIZE, 0);
             put(&mut image, log_page_head::EPOCH, self.epoch);
             put(&mut image, log_page_head::BEFORE, self.before);
             put(&mut image, log_page_head::NUMBER, number);
-            put(&mut image, log_page_head::USED, to - from);
-            let bytes = (from - self.start) as usize..(to - self.start) as usize;
+            put(&mut image, log_page_head::USED, until - from);
+            let bytes = (from - self.start) as usize..(until - self.start) as usize;
             image.extend_from_slice(&self.buffer[bytes]);
             let put = store.put(issue, self.page_of(number), &image);
             done = done.max(put.inspect_err(|error| self.failed = Some(error.clone()))?);
             self.stats.pages_written += 1;
             self.image = image;
-            if to - from == self.payload {
+            if until - from == self.payload {
                 self.before = self.epoch;
             }
         }
@@ -486,7 +490,8 @@ impl Log {
         }
     }
 
-    /// Reads the record at an LSN into `into`, from the buffer or from the device.
+    /// Reads the record at an LSN into `into`, from the buffer or from the device. Returns when
+    /// that is done. If the log is damaged, `into` has no whole record.
     pub(super) fn read(
         &mut self,
         store: &mut dyn LogPages,
@@ -542,6 +547,7 @@ impl Log {
         Ok(done)
     }
 
+    /// Writes the master, which points to `checkpoint` and to the oldest record that is needed.
     fn write_master(
         &mut self,
         store: &mut dyn LogPages,

@@ -34,6 +34,7 @@ impl Log {
         }
         let least = LogRecord::bytes(0) as u64;
         let rest = self.payload - used;
+        // A rest that is too short for a record: the padding takes the next page as well.
         let more = if rest < least { self.payload } else { 0 };
         if self.room() < self.kept.saturating_add(rest + more) {
             return Ok(());

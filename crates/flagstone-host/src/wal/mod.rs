@@ -109,7 +109,9 @@ const BARE: u64 = LogRecord::bytes(0) as u64;
 /// A transaction that has logged a change and has not ended.
 #[derive(Debug, Clone, Default)]
 struct Tx {
+    /// Its first log record.
     first: Lsn,
+    /// The last one that is not undone; 0 if all are.
     last: Lsn,
     /// Bytes of the transaction's log records.
     logged: u64,
@@ -238,6 +240,7 @@ impl Wal {
     /// Fails if the page has no room for `more` bytes and everything that live transactions may
     /// restore there.
     fn fits(&self, tools: &Tools, tx: TxId, at: Lpn, more: usize) -> Result<(), HostError> {
+        // What its own changes have freed, `tx` may use: a roll-back undoes later changes first.
         let own = self.txs.get(&tx).map_or(0, |known| {
             let here = known.freed.iter().filter(|(page, _)| *page == at);
             here.map(|(_, bytes)| *bytes).sum()
@@ -255,8 +258,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Makes room for `bytes` more in the log, beyond what is reserved. Returns the transaction to
-    /// abort first, if its records fill the log.
+    /// Makes room for `bytes` more of `tx` in the log, beyond what is reserved. Returns the
+    /// transaction to abort first: the one with the oldest record, if that keeps the log full (D3).
     fn make_room(
         &mut self,
         tools: &mut Tools,
@@ -342,7 +345,8 @@ impl Wal {
         Ok(now)
     }
 
-    /// Undoes a logged change. Returns when done.
+    /// Undoes a logged change: logs a compensation record, and applies it to the page. Returns when
+    /// the page is there.
     fn undo(
         &mut self,
         tools: &mut Tools,
@@ -384,6 +388,7 @@ impl Verbs for Wal {
         Frame::parse(at, image, ready)
     }
 
+    /// Writes a page once the log is durable up to its LSN (invariant 1).
     fn write_back(&mut self, tools: &mut Tools, now: Nanos, at: Lpn) -> Result<Nanos, HostError> {
         tools.emit(at)?;
         let mut logged = now;
@@ -411,6 +416,7 @@ impl Verbs for Wal {
         tools.end_write(self, rid.page, changed)
     }
 
+    /// Logs the commit. Then forces the log, unless the commit may wait for its group (D4).
     fn commit(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
         let Some(known) = self.txs.get(&tx) else {
             return Ok(Step::Done((), now));

@@ -118,7 +118,8 @@ impl Wal {
         Ok(done)
     }
 
-    /// The youngest change of the losers that is not yet undone.
+    /// The youngest change of the losers that is not yet undone. Moves the loser's `last` to the
+    /// change before it.
     fn next_undo<'t>(
         &mut self,
         tools: &Tools,
@@ -143,6 +144,8 @@ impl Wal {
     }
 }
 
+/// Reads the log from the last complete checkpoint on: which transactions have not ended, and which
+/// pages may lack changes.
 fn analyse(tape: &Tape) -> Analysis {
     let mut found = Analysis::default();
     for (lsn, entry) in tape.entries(tape.checkpoint) {
