@@ -63,6 +63,7 @@ pub(super) fn start(frames: usize, settings: &Settings) -> Result<Box<dyn Policy
 }
 
 impl Cflru {
+    /// Makes a frame the most recently used.
     fn append(&mut self, frame: FrameId, dirty: bool) {
         self.accesses += 1;
         self.pages[frame.index()] = Page {
@@ -134,15 +135,18 @@ impl Policy for Cflru {
     fn victim(&mut self, may: &mut dyn FnMut(FrameId) -> bool) -> Option<FrameId> {
         let mut clean = self.clean.iter().map(|&(_, frame)| frame);
         clean.find(|&frame| may(frame)).or_else(|| {
-            let is_new = |frame: &FrameId| {
+            // All but the clean pages of the window, which `may` has refused.
+            let is_left = |frame: &FrameId| {
                 let page = self.pages[frame.index()];
                 page.dirty || !page.in_window
             };
-            let mut rest = self.links.iter(&self.list).filter(is_new);
+            let mut rest = self.links.iter(&self.list).filter(is_left);
             rest.find(|&frame| may(frame))
         })
     }
 
+    /// Checks that the window is the least recently used end of the list, and the set of its clean
+    /// pages.
     fn check(&self) -> Result<(), String> {
         let window: Vec<FrameId> = self.links.iter(&self.list).take(self.window_max).collect();
         let inside = |frame: &FrameId| self.pages[frame.index()].in_window;

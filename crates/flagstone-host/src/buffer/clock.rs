@@ -54,8 +54,10 @@ impl Policy for Clock {
         self.rounds[frame.index()] = None;
     }
 
+    /// Moves the hand on, and takes a round from each page that it passes, until one has none left.
     fn victim(&mut self, may: &mut dyn FnMut(FrameId) -> bool) -> Option<FrameId> {
-        // Number of consecutive frames that could not be evicted and whose count was 0.
+        // Number of frames in a row that are free or refused. After a whole round of them there is
+        // no victim.
         let mut passed = 0;
         while passed < self.rounds.len() {
             let frame = FrameId(self.hand as u32);

@@ -100,6 +100,7 @@ impl Game {
         true
     }
 
+    /// Accesses a random page, and makes room for it if necessary. Returns whether the pools agree.
     fn access(&mut self) -> bool {
         let frames = self.pools[0].capacity() as u32;
         let at = if self.dice.one_in(3) {

@@ -75,6 +75,7 @@ impl Links {
         list.len += 1;
     }
 
+    /// Removes a frame, which must be in this list.
     pub(super) fn remove(&mut self, list: &mut List, frame: FrameId) {
         let (before, behind) = self.links[frame.index()];
         match known(before) {

@@ -174,6 +174,7 @@ impl Lock {
         let before = self.queue.range(..place).filter(move |other| match mode {
             Mode::Shared => other.mode == Mode::Exclusive,
             Mode::Exclusive => true,
+            // They wait for the same holders.
             Mode::Counted(_) => false,
         });
         let holders = holders.map(|&(holder, _)| holder);
@@ -434,6 +435,7 @@ impl LockTable {
         wrong.pop_first().map_or(Ok(()), Err)
     }
 
+    /// The first violated invariant of a resource's lock, if any.
     fn wrong_with(&self, what: Resource, lock: &Lock) -> Option<String> {
         let party = |tx: TxId| self.parties.get(&tx);
         let holders = &lock.holders;

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 pub(super) struct Clusters {
     links: Links,
-    /// Pages of the cluster.
+    /// The page in each frame that is in a cluster.
     pages: Vec<Lpn>,
     cluster_pages: u32,
     clusters: FxHashMap<u32, Cluster>,
@@ -118,8 +118,8 @@ impl Clusters {
         }
     }
 
-    /// In the cluster with the smallest P(c) that has an eligible page: the oldest page that `may`
-    /// allows.
+    /// Chooses the oldest page that `may` allows, of the cluster with the smallest P(c) that has
+    /// such a page. The cluster is drained from then on.
     pub(super) fn victim(&mut self, may: &mut dyn FnMut(FrameId) -> bool) -> Option<FrameId> {
         for (_, number) in &self.drained {
             let mut pages = self.links.iter(&self.clusters[number].list);
@@ -127,6 +127,8 @@ impl Clusters {
                 return Some(frame);
             }
         }
+        // The clusters of each shape that were not looked at yet, the one with the smallest P(c)
+        // first.
         let mut shapes: Vec<_> = self
             .shapes
             .iter()
@@ -169,6 +171,7 @@ impl Clusters {
         Some(cluster)
     }
 
+    /// Puts a cluster back into the sorted sets.
     fn put(&mut self, number: u32, cluster: Cluster) {
         let key = (cluster.ts, number);
         if cluster.is_drained {
@@ -179,6 +182,8 @@ impl Clusters {
         self.clusters.insert(number, cluster);
     }
 
+    /// Checks that each cluster is sorted once, by its own facts, and that its IPD is that of its
+    /// pages.
     pub(super) fn check(&self) -> Result<(), String> {
         let sorted = self.shapes.values().map(BTreeSet::len).sum::<usize>() + self.drained.len();
         if sorted != self.clusters.len() {

@@ -112,6 +112,7 @@ impl Cfdc {
         }
     }
 
+    /// Moves a page into the priority region: to the clean queue or to its cluster.
     fn demote(&mut self, frame: FrameId) {
         let page = &mut self.pages[frame.index()];
         if page.dirty {
@@ -173,6 +174,7 @@ impl Policy for Cfdc {
             .or_else(|| self.links.iter(&self.working).find(|&frame| may(frame)))
     }
 
+    /// Checks that each list has the pages that say so, and then the clusters.
     fn check(&self) -> Result<(), String> {
         for (place, list) in [(Place::Working, &self.working), (Place::Clean, &self.clean)] {
             let misplaced = self.links.iter(list).find(|frame| {
