@@ -8,7 +8,7 @@ use crate::explain::Shown;
 use crate::payload::{Contents, Place, payload, show};
 use flagstone::commit::{Device, DeviceError, Isolation};
 use flagstone::ftl::FtlError;
-use flagstone::units::{Lpn, Nanos, TxId};
+use flagstone::units::{Lpn, Nanos, Pbn, TxId};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,6 +116,10 @@ impl Pages {
         }
         self.collect_groups(known)?;
         known.oracle.pass(known.now.0);
+        let collects = known.habits.collects;
+        if collects > 0 && dice.random_range(0..100) < collects {
+            return self.collect_one(known, dice);
+        }
         let action = dice.random_range(0..100);
         if self.live.is_empty() || (action < 12 && self.live.len() < known.clients) {
             return self.begin(known, dice);
@@ -131,6 +135,21 @@ impl Pages {
             74..80 => self.trim(known, which, page, dice),
             80..93 => self.read(known, Some(which), page),
             _ => self.read(known, None, page),
+        }
+    }
+
+    /// Has any block collected, if that is possible.
+    fn collect_one(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
+        let block = Pbn(dice.random_range(0..self.device.geometry().blocks()));
+        match self.device.collect(known.now, block) {
+            Ok(Some(_)) => {
+                known.note(|| format!("block {block} is collected by request"));
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            // There is no place for its live pages.
+            Err(error) if known.may_fill && is_full(&error) => Ok(()),
+            Err(error) => Err(stop(known, error)),
         }
     }
 

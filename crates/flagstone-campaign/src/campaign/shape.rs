@@ -33,7 +33,7 @@
 //! before their changes are rolled back. Clients also access pages for writes that do not follow.
 //! Under indexes these numbers have stores that the keys fill, so that changes are refused. Under
 //! protocols they have devices that transactions fill, and clients that continue after a refused
-//! request.
+//! request; with every fifth number the caller also has blocks collected that it chooses.
 
 use super::Subject;
 use flagstone::commit::Kind;
@@ -134,6 +134,8 @@ pub(super) struct Habits {
     /// Whether a transaction continues after a full device has refused one of its requests. It is
     /// rolled back otherwise.
     pub(super) persists: bool,
+    /// Percent of steps in which the caller has a block of its choice collected.
+    pub(super) collects: u32,
 }
 
 /// The first shape number for collections that overtake each other.
@@ -183,6 +185,9 @@ impl Shape {
                 }
                 (UNUSUAL.., Subject::Protocol(_)) => {
                     shape.fill_device(dice);
+                    if number.is_multiple_of(5) {
+                        shape.habits.collects = [5, 15, 40][dice.random_range(0..3)];
+                    }
                     return shape;
                 }
                 _ => {}
@@ -252,6 +257,7 @@ impl Shape {
                 may_overflow: false,
                 touches: false,
                 persists: false,
+                collects: 0,
             },
         }
     }

@@ -120,6 +120,26 @@ fn ids_of_unusual_runs_are_valid() {
     }
 }
 
+/// Runs of every fifth shape of those that fill devices, beside runs of the shapes that follow.
+#[test]
+fn blocks_are_collected_by_request_in_every_fifth_unusual_shape() {
+    let requested = |shape: u32| {
+        let id = format!("lighttx/g{shape}/b0/w2x100/f1/s17/n1/d300-1234-n");
+        let everything = Detail {
+            everything: true,
+            ..Detail::default()
+        };
+        let (story, violated) = tell(&id.parse().expect("a run id"), everything);
+        assert!(!violated, "{id}");
+        let text = crate::explain::text(&story);
+        text.matches("is collected by request").count()
+    };
+    for shape in [shape::UNUSUAL + 5, shape::UNUSUAL + 10] {
+        assert!(requested(shape) > 5, "{shape}");
+        assert_eq!(requested(shape + 1), 0, "{shape}");
+    }
+}
+
 #[test]
 fn every_shape_suits_every_subject() {
     let all = Subject::names();

@@ -330,7 +330,7 @@ impl Horizon {
 
     /// The statement that program `number` in a plane can make at an instant.
     fn say(&mut self, now: Nanos, number: u64, plane: usize) -> [u8; statement::SIZE] {
-        if !self.learn(now) {
+        if !self.can_state(now, number) {
             return UNSAID;
         }
         let unsealed = self.unsealed.iter().map(|block| block.last).min();
@@ -345,6 +345,12 @@ impl Horizon {
         };
         self.said = self.changes;
         said.emit()
+    }
+
+    /// Whether program `number` can state at `now` what is durable: it is known then, and not too
+    /// far back.
+    fn can_state(&mut self, now: Nanos, number: u64) -> bool {
+        self.learn(now) && number.saturating_sub(self.safe) < IS_COPY
     }
 
     /// Updates what is durable at `now`. Returns whether it can be stated at that time.
@@ -494,7 +500,7 @@ impl Ftl {
     /// returned `said`.
     pub fn says_more(&mut self, now: Nanos, said: u64) -> bool {
         let now = self.knows_at(now);
-        self.horizon.learn(now) && self.horizon.changes > said
+        self.horizon.can_state(now, self.seq + 1) && self.horizon.changes > said
     }
 
     fn say(&mut self, now: Nanos, plane: u32) -> [u8; statement::SIZE] {

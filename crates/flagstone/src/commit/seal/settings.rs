@@ -16,9 +16,9 @@ pub(super) const LINGER: Setting = Setting {
 pub(super) const UNDECIDED: Setting = Setting {
     name: "undecided",
     default: "0",
-    what: "maximum number of blocks with pages whose commit is decided elsewhere, plus \
-           transactions with such pages; beyond it the oldest such block is collected; 0 means \
-           1/64 of the device, and at least 64",
+    what: "maximum number of blocks with pages whose commit is decided elsewhere, and of \
+           transactions with such pages; if there are more of both, the oldest such block is \
+           collected; 0 means 1/64 of the device, and at least 64",
 };
 
 pub(super) const TRIMS: Setting = Setting {

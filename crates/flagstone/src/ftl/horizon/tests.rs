@@ -4,7 +4,9 @@
 mod histories;
 
 use super::judge::{Known, Seen, Stated};
+use super::{Horizon, IS_COPY, UNSAID};
 use crate::cases::{Case, cases, prove, rows_that_differ};
+use crate::units::Nanos;
 
 /// A page of a block of three without a summary, and what is known of them.
 #[derive(Debug, Clone)]
@@ -261,4 +263,17 @@ fn each_rule_that_is_left_out_differs_from_the_table() {
             "{rule}"
         );
     }
+}
+
+/// What a page does not state does not count as stated.
+#[test]
+fn a_page_so_many_programs_later_that_it_can_state_nothing_states_nothing() {
+    let mut horizon = Horizon::new(1);
+    (horizon.is_on, horizon.safe, horizon.changes) = (true, 7, 3);
+    let mut said = |number| {
+        horizon.said = 0;
+        (horizon.say(Nanos::ZERO, number, 0) != UNSAID, horizon.said)
+    };
+    assert_eq!(said(7 + IS_COPY - 1), (true, 3));
+    assert_eq!(said(7 + IS_COPY), (false, 0));
 }
