@@ -8,7 +8,7 @@ mod panicking;
 
 use super::*;
 use crate::error::StoreError;
-use crate::medium::Memory;
+use crate::medium::{Memory, Recorded};
 use crate::pages::tests::assert_says;
 use crate::pages::{OpenOptions, PageStore};
 use std::ops::Bound;
@@ -422,6 +422,18 @@ fn a_store_is_what_it_was_when_it_is_opened_again() {
         assert_eq!(found, (0..1000).collect::<Vec<u16>>());
     }
     store.check().expect("each page is used once or free");
+}
+
+#[test]
+fn an_empty_store_that_is_opened_for_reading_has_no_damage() {
+    let medium = Recorded::default();
+    let made = PageStore::on(Box::new(medium.clone()), &OpenOptions::default());
+    made.and_then(PageStore::close).expect("a new store");
+    let reading = OpenOptions::existing().reading();
+    let store = Store::on(Box::new(medium), &reading).expect("an empty store");
+    assert_eq!(store.check(), Ok(()));
+    let tables = store.read().and_then(|read| read.tables());
+    assert!(tables.expect("no catalog").is_empty());
 }
 
 #[test]
