@@ -134,11 +134,13 @@ pub struct Chunks<P> {
     tx: Option<TxId>,
     /// Size of the contents in bytes. Bytes beyond it are not stored.
     size: u64,
+    /// Tails pages in memory, by group.
     tails: HashMap<u64, Tails>,
+    /// Number of `tails` that are dirty.
     dirty_tails: usize,
     /// Whether a group with a stored chunk also has a stored tails page, even if all zeros.
     keeps_tails: bool,
-    /// Partly written chunks of the live transaction, by number.
+    /// Chunks that the live transaction changed or removed and that wait for the commit, by number.
     waiting: BTreeMap<u64, Waiting>,
     /// Chunks of transactions that are committed in memory only, see [`Chunks::join`].
     joined: BTreeMap<u64, Box<[u8]>>,
@@ -146,6 +148,7 @@ pub struct Chunks<P> {
     spare: Option<TxId>,
     /// Pages that the live transaction wrote. `true` if the page now holds data.
     own: HashMap<Lpn, bool>,
+    /// Buffer for a page that is read in part.
     page: Box<[u8]>,
 }
 
@@ -278,7 +281,9 @@ impl<P: Pages> Chunks<P> {
         page.is_some_and(|page| self.own.contains_key(&page))
     }
 
-    /// Reads a part of a chunk. Bytes that were never written are zeros.
+    /// Reads a part of a chunk, from byte `offset` of the chunk on, as `version` sees it. The live
+    /// transaction also sees waiting and joined chunks, which are newer than their pages. Bytes
+    /// that were never written are zeros.
     ///
     /// # Errors
     /// The bytes cannot be read.
@@ -334,7 +339,7 @@ impl<P: Pages> Chunks<P> {
         self.pages.read(version, page, &mut self.page)
     }
 
-    /// Reads a part of the tail of a chunk.
+    /// Reads a part of the tail of a chunk, from byte `from` of the tail on.
     fn read_tail(
         &mut self,
         version: Version,
@@ -346,8 +351,8 @@ impl<P: Pages> Chunks<P> {
         let start = self.cut.tail_place(chunk).start + from;
         let part = start..start + into.len();
         // `tails` caches only tails as the live transaction sees them.
-        let is_kept_right = version == self.own();
-        if is_kept_right && let Some(tails) = self.tails.get(&group) {
+        let may_cache = version == self.own();
+        if may_cache && let Some(tails) = self.tails.get(&group) {
             into.copy_from_slice(&tails.bytes[part]);
             return Ok(());
         }
@@ -358,7 +363,7 @@ impl<P: Pages> Chunks<P> {
         };
         self.page[bytes..].fill(0);
         into.copy_from_slice(&self.page[part]);
-        if is_kept_right {
+        if may_cache {
             if self.tails.len() >= WAITING_MAX {
                 self.tails.retain(|_, tails| tails.is_dirty || tails.is_own);
             }
@@ -372,7 +377,8 @@ impl<P: Pages> Chunks<P> {
         Ok(())
     }
 
-    /// Sets the tail of a chunk in the live transaction. `is_kept`: stores it even if all zeros.
+    /// Sets the tail of a chunk in the live transaction. An unchanged tail is not written; with
+    /// `is_kept` it is, unless the group has a stored tails page already.
     fn write_tail(&mut self, chunk: u64, tail: &[u8], is_kept: bool) -> Result<(), StoreError> {
         if tail.is_empty() {
             return Ok(());
@@ -400,6 +406,8 @@ impl<P: Pages> Chunks<P> {
         Ok(())
     }
 
+    /// Writes the dirty tails pages in the live transaction. Trims those that are all zeros, unless
+    /// the chunks must keep them ([`Chunks::keep_tails`]).
     fn flush_tails(&mut self) -> Result<(), StoreError> {
         let tx = self.begin()?;
         let dirty = self.tails.iter().filter(|(_, tails)| tails.is_dirty);
@@ -483,7 +491,8 @@ impl<P: Pages> Chunks<P> {
     }
 
     /// Writes a whole chunk in the live transaction, which begins if there is none. With `may_go`,
-    /// the first write of a chunk goes to its page at once.
+    /// the first write of a chunk goes to its page at once. A chunk that is written again, or must
+    /// not go, waits in memory until the commit.
     ///
     /// # Errors
     /// There is no room, or the pages fail.
@@ -516,7 +525,7 @@ impl<P: Pages> Chunks<P> {
         Ok(())
     }
 
-    /// Drops waiting chunks numbered `from` and above.
+    /// Marks the waiting chunks numbered `from` and above as removed.
     pub fn drop_waiting(&mut self, from: u64) {
         for waiting in self.waiting.range_mut(from..) {
             *waiting.1 = Waiting::Gone;

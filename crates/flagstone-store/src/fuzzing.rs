@@ -186,6 +186,8 @@ impl Part {
 /// Bytes of one edit: the operation, a page of the medium (2), an offset in it (2), and a value.
 pub const EDIT: usize = 6;
 
+/// Applies one edit to a medium with a store of `blocks` blocks. Two bits of its page number select
+/// the kind of page; the first byte also says whether the checksum is corrected afterwards.
 fn damage(contents: &mut Vec<u8>, blocks: u32, edit: &[u8]) {
     let word = |at: usize| usize::from(u16::from_le_bytes([edit[at], edit[at + 1]]));
     let (place, value) = (word(3) % MEDIUM_PAGE_BYTES, edit[5]);

@@ -210,6 +210,7 @@ impl Superblock {
         sequence % 2 * MEDIUM_PAGE_BYTES as u64
     }
 
+    /// Encodes the superblock as a page of the medium, always in the current version.
     pub(crate) fn emit(&self) -> Vec<u8> {
         let mut page = vec![0; MEDIUM_PAGE_BYTES];
         page[superblock::MAGIC].copy_from_slice(MAGIC);
@@ -364,6 +365,7 @@ impl Superblock {
             let newest = found.map_or(0, |other| other.sequence);
             let is_here = |sequence| Superblock::place(sequence) == copy * MEDIUM_PAGE_BYTES as u64;
             match Superblock::parse(page) {
+                // Intact, but in the place of the other copy: no store wrote it there.
                 Ok(Some(parsed)) if !is_here(parsed.sequence) => damaged = Some(copy as u8),
                 Ok(Some(parsed)) if parsed.sequence > newest => found = Some(parsed),
                 Ok(Some(_)) => {}

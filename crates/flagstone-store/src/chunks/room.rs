@@ -53,8 +53,8 @@ impl<P: Pages> Chunks<P> {
         self.pages.find_room(new, again, highest)
     }
 
-    /// Counts the pages that will be written: those that hold nothing yet, and the others. `chunks`
-    /// yields each chunk, and whether it is removed.
+    /// Counts the pages that will be written, main pages and tails pages: those that hold nothing
+    /// yet, and the others. `chunks` yields each chunk, and whether it is removed.
     fn wanted(&self, chunks: impl Iterator<Item = (u64, bool)>) -> Result<(u64, u64), StoreError> {
         let (mut main, mut groups) = (BTreeSet::new(), BTreeSet::new());
         for (chunk, is_gone) in chunks {

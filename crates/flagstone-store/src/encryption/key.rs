@@ -211,9 +211,11 @@ struct Found {
     lock: Lock,
 }
 
-/// The superblocks that have locks, newest first, and whether the medium holds anything else.
+/// The superblocks of a medium.
 struct Heads {
+    /// Those that have locks, newest first.
     found: Vec<Found>,
+    /// Whether the pages of both superblocks are all zeros.
     is_blank: bool,
 }
 
@@ -226,6 +228,7 @@ struct Opened {
 }
 
 impl Heads {
+    /// Reads both superblocks. One that cannot be read counts as damaged if the other has a lock.
     fn read(medium: &dyn Medium) -> Result<Heads, StoreError> {
         let (pages, unread) = read_heads(medium)?;
         let mut found = Vec::new();
@@ -313,7 +316,7 @@ pub(crate) fn dress(
     options: &OpenOptions,
 ) -> Result<Box<dyn Medium>, StoreError> {
     let Some(key) = &options.key else {
-        // An encrypted store identifies itself.
+        // The opening recognises an encrypted store by its version, and asks for the key.
         return Ok(medium);
     };
     let heads = Heads::read(medium.as_ref())?;
@@ -329,17 +332,17 @@ pub(crate) fn dress(
             opened.pages_per_block.unwrap_or(options.pages_per_block),
         )));
     }
-    // A plain store is never replaced.
-    let gives_up = options.create && options.force && !options.read_only;
-    let gives_up = gives_up && Superblock::read(medium.as_ref())?.is_none();
-    if !heads.is_blank && !gives_up {
+    // With `force`, a new store may overwrite other contents, but never a plain store.
+    let may_overwrite = options.create && options.force && !options.read_only;
+    let may_overwrite = may_overwrite && Superblock::read(medium.as_ref())?.is_none();
+    if !heads.is_blank && !may_overwrite {
         return Err(StoreError::Key(
             "there is no encrypted store here, but a key was given: leave the key out, or check \
              the path"
                 .into(),
         ));
     }
-    if !gives_up {
+    if !may_overwrite {
         doubt_blank(medium.as_ref())?;
     }
     has_room(options)?;

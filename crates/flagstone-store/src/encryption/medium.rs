@@ -125,7 +125,8 @@ impl Encrypted {
         place >= HEAD_PAGES && (place - HEAD_PAGES).is_multiple_of(self.stride)
     }
 
-    /// Encrypts a page for writing.
+    /// Encrypts page `place` of the medium for writing. Its place and contents tell its kind:
+    /// superblock, mark, page of a block, or zeros.
     ///
     /// # Errors
     /// As [`Encrypted::close_page`].
@@ -202,6 +203,8 @@ impl Encrypted {
         self.decrypt(place, &mut page.clone())
     }
 
+    /// Decrypts a page of a block, or of tables at rest. One that fails authentication keeps its
+    /// generation and gets an impossible length, so that the layer above finds it damaged.
     fn open_page(&self, place: u64, page: &mut Page) {
         let generation = get(page, CLOSED..CLOSED + 8);
         if generation == 0 {
@@ -218,7 +221,7 @@ impl Encrypted {
             opened[trailer_at(trailer::BYTES)].copy_from_slice(&page[SHOWN..SHOWN + BYTES]);
             opened[trailer_at(trailer::CRC)].copy_from_slice(&page[SHOWN + BYTES..CLOSED]);
         } else {
-            // An impossible length: the page is damaged even if its checksum matches.
+            // The page is damaged even if its checksum matches.
             opened[trailer_at(trailer::BYTES)].fill(0xff);
         }
         *page = opened;
@@ -254,6 +257,8 @@ impl Encrypted {
         closed
     }
 
+    /// Turns a superblock of an encrypted store into one of the plain format of its version, with a
+    /// right checksum only if its proof is right.
     fn open_superblock(&self, place: u64, page: &mut Page) {
         if page.iter().all(|&byte| byte == 0) {
             return;

@@ -254,7 +254,7 @@ impl Disk {
         Some(&direct.file)
     }
 
-    /// Writes consecutive parts of a piece.
+    /// Writes the consecutive parts of a piece from `offset` on, if possible by one system call.
     fn write_piece(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let mut written = match rustix::io::pwritev(self.file(), parts, offset) {
             Ok(written) => written,
@@ -347,6 +347,8 @@ impl Medium for Disk {
         read_at(self.file(), behind, second)
     }
 
+    /// Writes the parts one after the other: at once past the cache of a block device, or through
+    /// the cache in pieces ([`PIECE_BYTES`]).
     fn write_joined(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         if let Some(direct) = self.past_the_cache(offset, bytes) {

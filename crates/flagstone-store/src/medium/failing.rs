@@ -125,6 +125,7 @@ impl Failing {
         self.plan().has_failed
     }
 
+    /// Records a call, and decides by the planned fault whether it succeeds.
     fn fate(&self, call: Call) -> Fate {
         let mut plan = self.plan();
         let number = plan.calls.len() as u64;

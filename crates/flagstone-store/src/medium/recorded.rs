@@ -75,7 +75,8 @@ impl Pending {
         }
     }
 
-    /// Applies the parts that `lands` selects by number and offset.
+    /// Applies the parts that `lands` selects, by the number of the part within this change and its
+    /// offset on the medium (of a shortening: the new length).
     fn land_parts(&self, on: &mut Image, lands: impl Fn(u64, u64) -> bool) {
         let (offset, bytes) = match self {
             Pending::Shorter(bytes) if lands(0, *bytes) => return on.shorten(*bytes as usize),
@@ -260,10 +261,12 @@ impl Recorded {
         self.state().pending.iter().map(Pending::count).sum()
     }
 
-    /// A copy of the medium as a power cut at this moment leaves it.
+    /// A copy of the medium as a power cut at this moment leaves it: what is durable, and the
+    /// pending sectors that `landing` selects.
     pub fn cut(&self, landing: Landing) -> Recorded {
         let state = self.state();
         let mut left = state.durable.clone();
+        // Parts of earlier pending changes: a landing counts over all changes.
         let mut before = 0;
         for change in &state.pending {
             change.land_parts(&mut left, |part, offset| match landing {
