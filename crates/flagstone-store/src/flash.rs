@@ -184,6 +184,8 @@ impl MediumFlash {
         MediumFlash::over(Arc::new(places), superblock, read_only)
     }
 
+    /// A flash over shared state: new, or left by a flash that found no room. Generations of blocks
+    /// are read from their marks when they are first needed.
     fn over(places: Arc<Places>, superblock: Superblock, read_only: bool) -> MediumFlash {
         let taken = thin::begin(places.medium(), superblock.blocks, read_only);
         MediumFlash {
@@ -233,6 +235,8 @@ impl MediumFlash {
         self.mark_of(self.geometry.block_of(at)) + 1 + u64::from(in_block)
     }
 
+    /// The generation of a block. Reads its mark, and compares it with the block's pages, if the
+    /// generation is unknown.
     fn generation(&mut self, block: Pbn) -> Result<u64, FlashError> {
         let generation = self.places.generation(block);
         if generation != UNKNOWN {
@@ -282,7 +286,8 @@ impl MediumFlash {
         if is_crowded { self.write_out() } else { Ok(()) }
     }
 
-    /// Enqueues the write of all waiting pages.
+    /// Enqueues the write of all waiting pages. If a page waits in a reused block whose mark is not
+    /// durable, all marks and a sync go first: the old pages stay valid until then.
     fn write_out(&mut self) -> Result<(), FlashError> {
         if self.places.state().waiting.is_empty() {
             return Ok(());
@@ -425,6 +430,8 @@ impl Flash for MediumFlash {
         }
     }
 
+    /// Buffers the page with its trailer until a sync or a full buffer writes it. Room on the
+    /// medium that the block lacks is allocated at once.
     fn program(
         &mut self,
         now: Nanos,
@@ -471,6 +478,9 @@ impl Flash for MediumFlash {
         self.erase_saying(now, block, 0, &[])
     }
 
+    /// Buffers a mark with a new generation, and drops pages of the block that still wait. A block
+    /// that was never erased gets its room on the medium. `number` and `says` are the statement of
+    /// the translation layer ([`mark_says`]).
     fn erase_saying(
         &mut self,
         now: Nanos,
@@ -502,6 +512,7 @@ impl Flash for MediumFlash {
         let pages = first..=first + u64::from(self.geometry.pages_per_block);
         self.erases += 1;
         self.count(|stats| stats.erases += 1);
+        // The number of this opening, whether or not its superblock is written already.
         let boot = self.superblock.boot + u32::from(!self.counted);
         let generation = u64::from(boot) << 32 | u64::from(self.erases);
         self.seen[block.index()] = 0;

@@ -315,7 +315,8 @@ impl MediumFlash {
         self.told_by_pages(block).0
     }
 
-    /// [`Self::generation_of_pages`], and the torn ones among these pages, as pages of the medium.
+    /// [`Self::generation_of_pages`], and the torn ones among the pages that tell it, as pages of
+    /// the medium.
     fn told_by_pages(&self, block: Pbn) -> (u64, Vec<u64>) {
         let (mut newest, mut torn) = (NEVER, Vec::new());
         if self.superblock.identity == Identity::NONE {
@@ -351,7 +352,9 @@ impl MediumFlash {
         newer
     }
 
-    /// The generation of a block with a zeroed mark.
+    /// The generation of a block with a zeroed mark, told by its pages; [`DAMAGED`] if
+    /// [`is_mark_lost`]. Notes for [`Self::settle_cut`] a mark that a cut has taken, and torn pages
+    /// of a block that looks unused.
     fn doubt_zeros(&self, block: Pbn) -> u64 {
         let (newest, torn) = self.told_by_pages(block);
         let mut damage = self.places.notes.damage();
@@ -371,7 +374,7 @@ impl MediumFlash {
     /// Restores the marks that were lost in a cut, zeroes torn pages of blocks that look unused,
     /// and syncs this.
     ///
-    /// Such a block gets its pages before its mark is durable. If a second cut tears them over torn
+    /// An unused block gets pages before its mark is durable. If a second cut tears them over torn
     /// ones with the same data in some sectors, an older page becomes whole, and the block looks
     /// like one whose mark was lost after it was durable.
     fn settle_cut(&self) -> io::Result<()> {
@@ -450,7 +453,9 @@ impl MediumFlash {
         Ok(())
     }
 
-    /// Writes the next superblock.
+    /// Writes the next superblock, which says *closed* if `closed` is set. Otherwise it revokes the
+    /// tables at rest, and their first page is zeroed: an older superblock must not find them
+    /// valid.
     pub(super) fn write_superblock(&mut self, closed: bool) -> Result<(), FlashError> {
         // Also after a failure for lack of room: writes that were asked for before are missing.
         if self.places.notes.trouble.is_noted() {
@@ -481,7 +486,8 @@ impl MediumFlash {
         self.superblock.life = self.places.notes.life();
     }
 
-    /// Counts this opening in the next superblock, unless it is counted already.
+    /// Counts this opening in the next superblock, unless it is counted already. First writes what
+    /// the opening only found: marks that a cut has taken, and tables at rest to be spoilt.
     pub(super) fn count_opening(&mut self) -> Result<(), FlashError> {
         if self.counted {
             return Ok(());
@@ -569,7 +575,7 @@ impl MediumFlash {
         if self.read_only || !self.counted || !self.places.notes.may_close() {
             return Ok(());
         }
-        // After a failure another flash may have replaced this one.
+        // After a failure nothing more is written, and another flash may have replaced this one.
         if self.places.notes.trouble.is_noted() || !self.is_current() {
             return Ok(());
         }

@@ -37,7 +37,8 @@ pub(super) fn end_page(
     put(end, trailer::CRC, sum);
 }
 
-/// Decodes and verifies a page of the medium.
+/// Decodes and verifies page `at` of the medium, whose block has generation `generation`. `end` is
+/// the trailer.
 pub(super) fn judge(
     data: &[u8],
     end: &[u8],
@@ -60,7 +61,10 @@ pub(super) fn judge(
 }
 
 pub(super) enum Judged {
+    /// Not written since the last erase of its block.
     Blank,
+    /// Valid, with this number of data bytes.
     Whole(usize),
+    /// Torn or damaged, or in a block with a damaged mark.
     Wrong,
 }

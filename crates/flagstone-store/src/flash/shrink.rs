@@ -36,7 +36,8 @@ impl MediumFlash {
         }
     }
 
-    /// Shrinks the store to its first `blocks` blocks.
+    /// Shrinks the store to its first `blocks` blocks, in the steps above. The caller has moved all
+    /// valid data out of the others.
     pub(super) fn shrink_medium(&mut self, blocks: u32) -> Result<(), FlashError> {
         self.write_out()?;
         self.sync_medium()?;
@@ -44,6 +45,7 @@ impl MediumFlash {
         self.begin_to_write()?;
         self.superblock.left = self.superblock.blocks;
         self.superblock.blocks = blocks;
+        // Both copies.
         self.write_superblock(false)?;
         self.write_superblock(false)?;
         self.geometry = geometry(self.geometry.pages_per_block, blocks);

@@ -89,18 +89,19 @@ impl MediumFlash {
         }
     }
 
+    /// Implements [`Self::take_page`] for a store that allocates in pieces.
     #[cold]
     fn take_piece(&mut self, at: Ppn) -> Result<(), FlashError> {
-        let (block, page) = (
-            self.geometry.block_of(at),
-            self.geometry.page_in_block(at) + 1,
-        );
+        let block = self.geometry.block_of(at);
+        // Counted from the mark.
+        let page = self.geometry.page_in_block(at) + 1;
         let taken = self.taken.as_ref().map(|taken| taken[block.index()]);
         let Taken {
             pages: begin,
             is_new,
         } = taken.unwrap_or_default();
-        // The summary that a close wrote early is separate from the block's other pages.
+        // A close may write the summary in the last page while pages before it are blank. The write
+        // itself allocates that page.
         let is_alone = page == self.geometry.pages_per_block && begin < page;
         if page < begin || is_alone {
             return Ok(());
