@@ -76,8 +76,9 @@ impl PageStore {
         Ok(before - info.bytes)
     }
 
-    /// Compacts the store in idle time, if compaction would shrink it and it holds few pages for
-    /// each of the `pages` that may move.
+    /// Compacts the store in idle time, if compaction would shrink it and it holds at most
+    /// [`LEISURE`] pages for each of the `pages` that may move. Decides once for each state: not
+    /// again until something was written.
     pub(super) fn compact_at_leisure(&mut self, pages: u32) -> Result<(), StoreError> {
         let newest = self.device.ftl().last_seq();
         if self.left_alone_at == newest || !self.can_compact() {
@@ -89,6 +90,7 @@ impl PageStore {
             self.device.geometry().blocks(),
             f64::from(self.device.ftl().data_pages_per_block()),
         );
+        // Blocks for the dead pages that the bound allows: the store would soon grow by them again.
         let spared = (holds as f64 / of_block * (1.0 / self.fill - 1.0)) as u32;
         let large = self.least_blocks() + spared + self.next_blocks();
         if blocks > large && holds <= u64::from(pages) * LEISURE {
@@ -111,9 +113,11 @@ impl PageStore {
             let mark = mark_page(geometry.pages_per_block, block.0);
             let is_free = self.device.ftl().blocks().state(block) == BlockState::Free;
             let (first, pages) = match (places.may_be_written(block, mark), is_free) {
-                // `discard` has given back what it could.
+                // An erased block: `discard` has given back what it could.
                 (true, true) => continue,
+                // A block in use: only its blank pages.
                 (true, false) => self.blank_in(block),
+                // A block that was never written.
                 (false, _) if keeps_marks => (mark + 1, geometry.pages_per_block),
                 (false, _) => (mark, geometry.pages_per_block + 1),
             };
@@ -151,7 +155,8 @@ impl PageStore {
         self.may_write().is_ok() && self.device.live().next().is_none() && retained == 0
     }
 
-    /// Shrinks the device to `blocks` blocks. Returns whether that was possible.
+    /// Moves data out of the blocks from number `blocks` on, and removes these. Blocks that stay
+    /// are collected until they are dense. Returns whether the device has shrunk.
     fn shrink_to(&mut self, blocks: u32) -> Result<bool, StoreError> {
         let dense = f64::from(self.device.ftl().data_pages_per_block()) * DENSE_SHARE;
         let aim = Aim::new(blocks, dense as u32);
@@ -183,6 +188,7 @@ impl PageStore {
         // One more, as the last full block may be partly filled.
         let kept = u64::from(ftl.collects_below() + OPEN_BLOCKS + 1);
         let least = (others + full + kept).max(FIRST_BLOCKS.into());
+        // The device must also contain the highest page, however few pages there are.
         let (mut low, mut high) = (least as u32, geometry.blocks().max(least as u32));
         let top = self.highest().map_or(0, |at| at.0 + 1);
         let protocol = self.opened.superblock.protocol;

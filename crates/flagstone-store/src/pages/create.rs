@@ -96,6 +96,7 @@ pub(super) fn shape(options: &OpenOptions) -> Result<u32, StoreError> {
         shape.validate().map_err(|error| error.to_string())?;
         info.suits(&shape, &config())
     };
+    // The protocol may need more blocks than the caller asked for.
     while suits(blocks).is_err() && blocks < SUITABLE_MAX {
         blocks *= 2;
     }
@@ -105,9 +106,9 @@ pub(super) fn shape(options: &OpenOptions) -> Result<u32, StoreError> {
 
 /// Creates a store where `found` was found.
 ///
-/// The first superblock lists no blocks and is durable before anything else is written. So a cut
-/// leaves an empty file, an interrupted creation, or a store. The second superblock follows once
-/// the room is durable.
+/// The first superblock lists no blocks and is durable before anything else of the store is
+/// written. So a cut leaves no store (overwritten contents have lost their first pages), an
+/// interrupted creation, or a store. The second superblock follows once the room is durable.
 ///
 /// # Errors
 /// Something else is there, the options are invalid, or the medium fails.

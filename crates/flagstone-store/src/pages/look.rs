@@ -464,13 +464,13 @@ impl PageStore {
         self.keyed.clone()
     }
 
-    /// Number of unreferenced pages with a wrong checksum, ignoring blocks in `but`, whose marks
-    /// are damaged.
-    fn torn(&self, but: &[u32]) -> u64 {
+    /// Number of unreferenced pages with a wrong checksum. Ignores the blocks `unmarked`, whose
+    /// marks are damaged: all of their pages look torn.
+    fn torn(&self, unmarked: &[u32]) -> u64 {
         let (ftl, geometry) = (self.device.ftl(), self.device.geometry());
         let mut torn = 0;
         for block in (0..geometry.blocks()).map(Pbn) {
-            if but.contains(&block.0) || ftl.blocks().state(block) == BlockState::Free {
+            if unmarked.contains(&block.0) || ftl.blocks().state(block) == BlockState::Free {
                 continue;
             }
             for page in 0..geometry.pages_per_block {

@@ -48,15 +48,17 @@ type Sum = Option<(usize, u32)>;
 /// State of a live transaction, needed to continue it.
 #[derive(Debug, Default)]
 pub(super) struct Live {
-    /// The transaction's number in the reopened device; `None` if that does not know the
-    /// transaction yet.
+    /// The transaction's number in the device; `None` if the device was reopened and does not know
+    /// the transaction yet.
     in_device: Option<TxId>,
+    /// What the transaction last wrote to each of its pages.
     sums: FxHashMap<Lpn, Sum>,
     /// The page being written, and what the transaction had written to it before.
     doubtful: Option<(Lpn, Option<Sum>)>,
     /// Whether the opening has found the new contents of that page.
     has_last: bool,
-    /// Pages that the device no longer has.
+    /// Pages that the device no longer has, and that the next write writes again; `None` for a
+    /// trimmed page.
     rescued: BTreeMap<Lpn, Option<Box<[u8]>>>,
 }
 
@@ -140,6 +142,8 @@ impl PageStore {
         self.write_rescued(tx)
     }
 
+    /// Begins a transaction in the device for `tx`, if the reopened device does not know it, and
+    /// writes the rescued pages in it. Returns its number in the device.
     fn write_rescued(&mut self, tx: TxId) -> Result<TxId, StoreError> {
         let known = self.live.get(&tx).and_then(|live| live.in_device);
         let number = match known {
@@ -197,7 +201,8 @@ impl PageStore {
         }
     }
 
-    /// Turns a refusal of the medium into an error. The store is broken or was reopened.
+    /// Turns a refusal of the medium into an error. Reopens the store if room was lacking and it
+    /// recovers from that; otherwise the store is broken from now on.
     pub(super) fn take_failure(&mut self) -> StoreError {
         let Some((what, error)) = self.notes.trouble.take() else {
             return match (&self.broken, &self.no_room) {
@@ -273,7 +278,9 @@ impl PageStore {
         Ok(())
     }
 
-    /// Reads the pages of the live transactions into memory.
+    /// Reads the pages of the live transactions into memory, each with the contents that the
+    /// transaction wrote last. A doubtful page has the new contents if the device accepted the
+    /// write, else those before it. A page with neither is lost.
     fn rescue(&mut self) -> Result<(), StoreError> {
         let mut all = std::mem::take(&mut self.live);
         for live in all.values_mut() {

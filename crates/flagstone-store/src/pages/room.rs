@@ -106,12 +106,12 @@ impl PageStore {
         self.opened.superblock.protocol == Kind::Seal
     }
 
-    /// Reserves room for existing blocks and allocates them. Returns their number: all or none.
+    /// Reserves room on the medium for the next `blocks` blocks of a sparse store, and lets the
+    /// device use them. Returns their number: all or none.
     fn give_out_more(&mut self, blocks: u32) -> u32 {
-        let (geometry, first) = (
-            *self.device.geometry(),
-            self.device.ftl().blocks().with_room(),
-        );
+        let geometry = *self.device.geometry();
+        // The first block without room.
+        let first = self.device.ftl().blocks().with_room();
         let offset = mark_page(geometry.pages_per_block, first) * PAGE;
         let bytes = u64::from(blocks) * u64::from(geometry.pages_per_block + 1) * PAGE;
         let medium = self.places.medium();
@@ -139,6 +139,7 @@ impl PageStore {
     pub(super) fn give_unwritten_back(&mut self) -> u64 {
         let (ftl, unwritten) = (self.device.ftl(), self.end_of_written());
         let end = ftl.blocks().with_room();
+        // Free blocks before the never-written ones. The collector takes what they lack of these.
         let free = ftl
             .blocks()
             .free_blocks()
@@ -270,8 +271,8 @@ impl PageStore {
         Ok(())
     }
 
-    /// Retained versions are no reason to refuse or to grow: snapshots end before anything is
-    /// refused.
+    /// Whether a new page leaves what is kept from new pages. Retained versions are no reason to
+    /// refuse or to grow: snapshots end before anything is refused.
     fn has_room_for_more(&self) -> bool {
         let ftl = self.device.ftl();
         let short = ftl.blocks().free_blocks() <= ftl.collects_below();
@@ -351,6 +352,8 @@ impl PageStore {
         self.in_service.saturating_sub(self.live_but_old() + kept)
     }
 
+    /// Whether [`PageStore::find_room`] succeeds without growth. Pages that are only overwritten
+    /// may use a part of what is kept from new pages.
     fn would_find_room(&self, new: u64, again: u64, highest: Lpn) -> bool {
         if highest.0 >= self.device.pages() {
             return false;
@@ -370,12 +373,13 @@ impl PageStore {
         let blocks = self.most_blocks?;
         let ftl = self.device.ftl();
         let (has, of_block) = (ftl.geometry().blocks(), ftl.data_pages_per_block());
-        let (mut fits, mut none) = (0, blocks.saturating_sub(has) + 1);
-        while none - fits > 1 {
-            let more = fits + (none - fits) / 2;
+        // The largest growth that the protocol allows, by bisection.
+        let (mut fits, mut exceeds) = (0, blocks.saturating_sub(has) + 1);
+        while exceeds - fits > 1 {
+            let more = fits + (exceeds - fits) / 2;
             match ftl.why_not_grow(more) {
                 None => fits = more,
-                Some(_) => none = more,
+                Some(_) => exceeds = more,
             }
         }
         let data = ftl.data_blocks_with(fits).unwrap_or(has);
