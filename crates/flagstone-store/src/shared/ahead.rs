@@ -39,6 +39,8 @@ impl Ahead {
             return None;
         }
         let run = self.run.fetch_add(1, Ordering::Relaxed) + 1;
+        // Up to twice as many pages are requested ahead as were read in the sequence, and more once
+        // at most half of these are left.
         let window = (2 * run).min(MOST);
         let first = self.asked.load(Ordering::Relaxed).max(page + 1);
         if run < SURE || first > page + window / 2 {

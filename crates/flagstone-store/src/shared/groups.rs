@@ -189,7 +189,8 @@ impl Groups {
         ))
     }
 
-    /// The newest bytes of a page, for the holder of the turn.
+    /// The newest bytes of a page, for the holder of the turn. Fails if a group has failed since
+    /// the turn began, when their count was `failures`: the turn may have read its pages.
     pub(super) fn read(&self, failures: u64, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
         let state = self.state();
         self.has_not_failed(&state, failures)?;
@@ -201,7 +202,8 @@ impl Groups {
         self.core.read(None, at)
     }
 
-    /// The newest bytes of several pages for the holder of the turn, read concurrently.
+    /// Like [`Groups::read`], for several pages. Those that no group has changed are read
+    /// concurrently. `failures` is the count of failed groups when the turn began.
     pub(super) fn read_many(
         &self,
         failures: u64,
@@ -224,8 +226,9 @@ impl Groups {
             .collect())
     }
 
-    /// Ensures room for `changes` in addition to those of the groups. If there is none, first waits
-    /// until the groups are durable, and then checks for `changes` alone.
+    /// Ensures room for `changes` in addition to those of the groups. First asks for an upper
+    /// bound, which is cheap, then for the exact number of pages. If there is no room, waits until
+    /// the groups are durable, and asks for `changes` alone.
     fn find_room(&self, changes: &Changes) -> Result<(), StoreError> {
         #[cfg(test)]
         if self.mistake.get() == Some(&Mistake::AsksForNoRoom) {
@@ -248,7 +251,8 @@ impl Groups {
         };
         {
             let mut store = self.core.store();
-            // The group that is being flushed is a separate transaction.
+            // The group that is being flushed is a separate transaction: its trims may take one
+            // more page.
             let count = writes as u64 + store.pages_of_trims(trims) + 1;
             if store.has_room_for(count, highest) {
                 return Ok(());
@@ -285,6 +289,7 @@ impl Groups {
         self.core.may_write()?;
         self.has_not_failed(&self.state(), failures)?;
         if let Err(error) = self.find_room(&changes) {
+            // The attempt may have reopened the store: gives new readers a snapshot of it.
             let _ = self.newest();
             return Err(error);
         }
@@ -292,7 +297,8 @@ impl Groups {
         self.core.may_write()?;
         self.has_not_failed(&state, failures)?;
         if changes.is_empty() && state.forming.members == 0 {
-            // An empty commit is durable once everything that it has read is.
+            // An empty commit is durable once everything that it has read is: with the group that
+            // is being flushed, or at once.
             let outcome = state
                 .flushing
                 .as_ref()
@@ -396,6 +402,7 @@ impl Groups {
             .pace
             .flushed(group.members, meanwhile, began.elapsed());
         if let Err(error) = &flushed {
+            // The members of the forming group may have read pages of the failed one.
             state.failures += 1;
             let lost = std::mem::take(&mut state.forming);
             let _ = lost.outcome.set(Err(error.again()));
@@ -405,7 +412,9 @@ impl Groups {
         drop(leading);
     }
 
-    /// Writes the group as one transaction, and returns once it is durable.
+    /// Writes the group being flushed, of `members` turns, as one transaction, and returns once
+    /// that is durable. The store is locked while the transaction is committed, but not while the
+    /// medium writes and syncs. Then new readers get a snapshot with the group.
     fn flush(&self, members: usize) -> Result<(), StoreError> {
         let changes = self
             .state()
@@ -435,6 +444,7 @@ impl Groups {
             Err(_) => Ok(None),
         };
         drop(store);
+        // Readers get this snapshot once it is durable.
         let mut taken = taken?;
         #[cfg(test)]
         if let Some(&mistake) = self.mistake.get()

@@ -150,8 +150,8 @@ impl Core {
         self.fetch(of, at, looked)
     }
 
-    /// The bytes of several pages. Requests all pages that are not cached before it waits for the
-    /// first.
+    /// The bytes of several pages, as [`Core::read`]. Requests all pages that are not cached before
+    /// it waits for the first.
     pub(super) fn read_many(
         &self,
         of: Option<Seen>,
@@ -184,13 +184,15 @@ impl Core {
         })
     }
 
+    /// Reads page `at` of snapshot `of` from the place that was looked up, and caches it. If the
+    /// place has other contents by now, looks it up again, until the place stays the same: then
+    /// the page is damaged.
     fn fetch(
         &self,
         of: Option<Seen>,
         at: Lpn,
-        looked: Looked,
+        mut looked: Looked,
     ) -> Result<Option<PageBytes>, StoreError> {
-        let mut looked = looked;
         loop {
             let Some(place) = looked.place else {
                 return Ok(None);
@@ -294,7 +296,8 @@ impl Durable {
         is_open
     }
 
-    /// The bytes of a frequently read page.
+    /// The bytes of a page that nearly every reader needs. This snapshot caches it itself, in a
+    /// slot by page number, so that later reads take no lock.
     pub(super) fn read_often(&self, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
         let empty = || (0..OFTEN).map(|_| OnceLock::new()).collect();
         let place = &self.often.get_or_init(empty)[at.index() % OFTEN];
