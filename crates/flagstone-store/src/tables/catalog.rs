@@ -104,6 +104,7 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// Encodes the record for the catalog.
     pub(super) fn emit(self) -> [u8; table_record::SIZE] {
         let mut bytes = [0; table_record::SIZE];
         let dropped = if self.is_dropped { DROPPED } else { 0 };
@@ -122,6 +123,7 @@ impl Record {
         bytes
     }
 
+    /// Decodes the catalog's record of table `name`.
     pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Record, StoreError> {
         let damaged = |why: &str| {
             let why = format!("the catalog's record of table `{name}` {why}");

@@ -124,7 +124,8 @@ impl Changed {
         (self.turn, changes, self.space)
     }
 
-    /// The bytes of a page.
+    /// The bytes of a page: as this transaction left it, or as the turn reads it. Pages that were
+    /// read stay at hand, at most [`AT_HAND`].
     fn image(&self, at: Lpn) -> Result<PageBytes, StoreError> {
         if let Some(own) = self.own.get(&at) {
             return whole(at, own.clone());

@@ -158,6 +158,7 @@ fn encode_ended(bytes: &[u8], into: &mut Vec<u8>) {
     into.extend_from_slice(&[0, 0]);
 }
 
+/// Decodes what [`encode_ended`] wrote. Returns the plain bytes, and what follows the end mark.
 fn decode_ended(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (mut plain, mut rest) = (Vec::new(), bytes);
     loop {

@@ -74,7 +74,8 @@ impl Store {
         Ok(u64::from(end.0))
     }
 
-    /// Runs `act` over all tables, in steps of one transaction each.
+    /// Runs `act` over all tables, in steps of one transaction each. A step that finds no room is
+    /// tried again with half of the nodes and pages.
     fn in_parts<F: Clone + Default + PartialEq>(&self, act: Part<F>) -> Result<(), StoreError> {
         let (mut next, mut most) = (Some(Next::default()), STEP);
         while let Some(from) = next.clone() {
@@ -84,8 +85,8 @@ impl Store {
                 Ok(()) => (next, most) = (rest, STEP.min(2 * most)),
                 // A full store has space for small steps only.
                 Err(StoreError::Full(_)) if most > 1 => most /= 2,
-                // Skip the place: the pages of a large value, which stay in place, or a merging
-                // node, at which the rest would begin again.
+                // Continues behind a leaf whose large values find no room, and stay in place. Ends
+                // at a node that finds no room to merge: the next step would begin there again.
                 Err(StoreError::Full(_)) => next = rest.filter(|rest| *rest != from),
                 Err(error) => return Err(error),
             }
@@ -93,8 +94,8 @@ impl Store {
         Ok(())
     }
 
-    /// Compacts the store in idle time, if its tables are sparse and it holds few pages for each of
-    /// `pages`. Returns how many pages were given back.
+    /// Compacts the store in idle time, if its tables are sparse and it holds at most [`LEISURE`]
+    /// pages for each of `pages`. Returns how many pages were given back.
     pub(super) fn compact_at_leisure(&self, pages: u32) -> Result<u32, StoreError> {
         let (newest, can_compact) = self.pages().with(|store| {
             let newest = store.device().ftl().last_seq();
@@ -206,8 +207,9 @@ impl Leisure {
 }
 
 impl WriteTx {
-    /// Runs one step over some of the tables, and over the catalog after the last one. Returns
-    /// where the next step begins; `None` after the catalog.
+    /// Runs one step of `act` from a place in a table on, until it has read and written some `most`
+    /// nodes and pages, and over the whole catalog after the last table. Returns where the next
+    /// step begins; `None` after the catalog.
     fn carry_out<F: Default>(
         &mut self,
         (table, from): Next<F>,
@@ -239,6 +241,8 @@ impl WriteTx {
         Ok(None)
     }
 
+    /// Runs `act` in the tree of table `name`, or of the catalog if that is `None`. Returns the
+    /// tree's root, which may have moved, and where to continue.
     fn in_tree<F>(
         &mut self,
         name: Option<&str>,

@@ -36,8 +36,9 @@ struct Step {
 }
 
 impl Inner {
-    /// Finishes pending drops. Requires that this thread writes and all commits are durable: a
-    /// commit must not share a transaction with a step, or it would fail with it.
+    /// Finishes pending drops, in one transaction for each step. A step that finds no room is tried
+    /// again with half of the pages. `mine` is the state of this thread, which writes. All commits
+    /// are durable: one that shared a transaction with a step would fail with it.
     pub(super) fn finish_drops(&self, mine: &mut Writer) -> Result<(), StoreError> {
         let mut most = STEP;
         debug_assert!(self.pages.has_no_open_group());
@@ -114,7 +115,8 @@ impl Inner {
         Ok(step)
     }
 
-    /// At most `most` pages of a dropped table that can be freed next.
+    /// At most `most` pages of a dropped table that can be freed next. An empty page was freed
+    /// before.
     pub(super) fn next_pages(
         &self,
         changed: &mut Changed,

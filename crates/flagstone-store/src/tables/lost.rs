@@ -174,7 +174,8 @@ impl TableMut<'_> {
 }
 
 impl WriteTx {
-    /// Removes lost entries from the tree of a table.
+    /// Removes lost entries from the tree of a table. Returns the table's new record, whose number
+    /// of keys is unknown if any were lost, and what was lost.
     fn give_up(&mut self, record: Record) -> Result<(Record, Vec<Lost>), StoreError> {
         let (lost, pages) = lost_of(self.changed_mut(), record.root)?;
         // Empty pages that the tree references must not be allocated for anything else.
@@ -234,6 +235,8 @@ impl Store {
         let tables = records(&tx.catalog()?)?;
         let tables: Vec<(String, Record)> =
             tables.into_iter().filter(|t| !t.1.is_dropped).collect();
+        // First the pages of all tables are claimed: a change of one table must not take an empty
+        // page that another one references.
         let (mut keys, mut all_pages) = (Vec::new(), Vec::new());
         for (name, record) in &tables {
             let found = lost_of(tx.changed_mut(), record.root).map_err(in_table(name, None))?;

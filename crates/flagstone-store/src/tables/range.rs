@@ -172,7 +172,8 @@ impl<S: Source> Range<S> {
         walk.previous(self.back.as_mut().expect("it was put there"), key)
     }
 
-    /// The next entry in the range.
+    /// The next entry in the range. At damage, the lost keys within the range are an error, and the
+    /// range continues behind them.
     fn step(&mut self) -> Result<Option<Entry>, StoreError> {
         loop {
             let mut key = Vec::new();
@@ -201,7 +202,7 @@ impl<S: Source> Range<S> {
         }
     }
 
-    /// The last remaining entry in the range.
+    /// The last remaining entry in the range, like [`Range::step`].
     fn step_back(&mut self) -> Result<Option<Entry>, StoreError> {
         loop {
             let mut key = Vec::new();

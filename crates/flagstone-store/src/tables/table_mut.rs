@@ -199,6 +199,8 @@ impl TableMut<'_> {
         Ok(())
     }
 
+    /// Sets the value of a key, or removes the key if `value` is `None`, and keeps count of the
+    /// keys if their number is known. Returns whether the key had a value.
     fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool, StoreError> {
         self.tx.may_go_on()?;
         let was = match self.record.kind {
@@ -218,6 +220,8 @@ impl TableMut<'_> {
         Ok(was)
     }
 
+    /// Implements [`TableMut::change`] for a hashed table: replaces the list of records of the
+    /// key's hash, and removes it with its last record.
     fn change_hashed(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool, StoreError> {
         let hash = hashed::hash(key);
         let walk = walk(self.tx.changed(), self.record.root)?;
@@ -235,7 +239,8 @@ impl TableMut<'_> {
         Ok(was)
     }
 
-    /// Changes the tree of the table at `place`. Errors name `key`.
+    /// Sets or removes the tree's entry `place`: the key, or its hash. Errors name `key`. Except if
+    /// the entry is too long or no page is free, an error spoils the transaction.
     fn change_tree(
         &mut self,
         key: &[u8],

@@ -201,6 +201,8 @@ impl WriteTx {
         self.open(name, Some(kind))
     }
 
+    /// Opens a table, of any kind if `kind` is `None`. Creates one if there is none of this name;
+    /// an earlier one that is still being dropped is freed first.
     fn open(&mut self, name: &str, kind: Option<TableKind>) -> Result<TableMut<'_>, StoreError> {
         self.may_go_on()?;
         if name.is_empty() || name.len() > NAME_MAX {
@@ -218,7 +220,7 @@ impl WriteTx {
             (Some(record), _) => record,
             (None, kind) => {
                 if let Some(dropped) = self.any_record(name)? {
-                    // Its record is replaced by the new table's.
+                    // The new table's record replaces the one by which the drop would go on.
                     let freed = free_tree(self.changed_mut(), dropped.root);
                     let has_lost = freed.map_err(in_table(name, None))?;
                     self.open.insert(name.into(), None);
@@ -384,6 +386,7 @@ impl WriteTx {
         let drops = self.open.values().flatten().any(|table| table.is_dropped);
         self.write_catalog()?;
         let is_older = self.writer.as_ref().is_some_and(|writer| writer.is_older);
+        // The head is rewritten only if one of these changes, or its version is older.
         let after = (self.catalog, self.dropped, self.has_left);
         let before = self
             .writer
@@ -465,7 +468,8 @@ impl WriteTx {
         let mut used = vec![HEAD];
         let catalog = ("the catalog".to_string(), self.catalog, None);
         let (dropped, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, r)| r.is_dropped);
-        // Tables are still being dropped here only if the store was opened read-only.
+        // Tables are still being dropped here if the store is read-only, or if the commit that
+        // dropped them is in flight.
         for (name, record) in dropped {
             let inner = Arc::clone(&self.inner);
             let left = inner.next_pages(self.changed_mut(), record, usize::MAX);
