@@ -143,17 +143,19 @@ impl Apart {
         self
     }
 
-    /// Where to split the node so that both parts fit a page with `room` bytes and would fill a
-    /// quarter of it without prefixes, and the smaller part, or the left one, is as large as
-    /// possible. Accepts a little less for a shorter separator ([PrefixBTree]: the split interval).
+    /// The position at which to split the node, if there is one: both parts fit a page with `room`
+    /// bytes, and would fill a quarter of it without prefixes. `cut` says which part is to be as
+    /// large as possible: the smaller one, or the left one. Accepts an eighth less for a shorter
+    /// separator ([PrefixBTree]: the split interval).
     ///
-    /// In an inner node the entry at that place moves up, so the right part begins after it.
+    /// In an inner node the entry at that position moves up, so the right part begins after it.
     pub(super) fn cut(&self, room: usize, cut: Cut) -> Option<usize> {
         let (len, all) = (self.entries.len(), self.fill());
         let (first, last) = (self.entries.first()?, self.entries.last()?);
         let up = usize::from(self.kind == Kind::Inner);
+        // Size of the entries before the position.
         let mut left = 0;
-        // Position, size of the part to maximize, size of the separator.
+        // Position, size of the part to maximize, length of the separator.
         let mut cuts: Vec<(usize, usize, usize)> = Vec::new();
         for at in 1..len - up {
             let (before, after) = (&self.entries[at - 1], &self.entries[at]);
@@ -182,7 +184,9 @@ impl Apart {
         Some(cut.0)
     }
 
-    /// Splits the node. The separator is the shortest key that distinguishes the parts.
+    /// Splits the node at a position that [`Apart::cut`] found. Returns the left part, the
+    /// separator for their parent, and the right part. Between leaves the separator is the shortest
+    /// key that distinguishes them; of an inner node it is the key that moves up.
     pub(super) fn cut_at(mut self, at: usize) -> (Apart, Vec<u8>, Apart) {
         let mut right = Apart {
             kind: self.kind,

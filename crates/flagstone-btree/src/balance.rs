@@ -29,8 +29,9 @@ impl<N: Nodes> ByteTree<N> {
         }
     }
 
-    /// Writes the entries of the node at `depth` in the path. If they do not fit, splits it as
-    /// `cut` says.
+    /// Writes the changed node at `depth` in the path. If its entries do not fit the page, splits
+    /// it as `cut` says; if they are too few, merges it or takes entries from a sibling. A root
+    /// with a single child is replaced by that child.
     pub(super) fn balance(
         &mut self,
         now: Nanos,
@@ -54,6 +55,8 @@ impl<N: Nodes> ByteTree<N> {
         self.write_node(now, at, &node)
     }
 
+    /// Splits the node at `depth` in the path into its own page and a new one, and adds the new one
+    /// to the parent. The parent of a root is a new root.
     fn split(
         &mut self,
         mut now: Nanos,
@@ -102,7 +105,7 @@ impl<N: Nodes> ByteTree<N> {
         let (mut parent, done) = self.apart(now, at, Kind::Inner)?;
         now = done;
         let room = self.sizes.room;
-        // The left node of the pair, and the entries of both.
+        // The slot of the left node of the pair, and the entries of both.
         let mut pair: Option<(usize, Apart)> = None;
         for other in [slot + 1, slot.wrapping_sub(1)] {
             let Some(sibling) = parent.child(other) else {

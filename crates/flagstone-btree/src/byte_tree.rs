@@ -93,6 +93,8 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
+    /// The size limits for pages of `page` bytes.
+    ///
     /// # Errors
     /// The page is too small.
     #[inline]
@@ -132,7 +134,7 @@ impl Sizes {
         }
     }
 
-    /// Like [`Sizes::pages_of`], for a value whose entry names these pages.
+    /// Like [`Sizes::pages_of`], for a value whose entry in `leaf` names the pages `named`.
     ///
     /// # Errors
     /// The value is too long, or the entry names another number of pages than such a value has.
@@ -153,6 +155,7 @@ impl Sizes {
         Ok((count, lists))
     }
 
+    /// Checks the lengths of a key and a value against the limits.
     fn check(self, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
         let (limits, page) = (self.limits, self.page);
         for (what, bytes, most) in [
@@ -208,15 +211,17 @@ pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<(), TreeError> {
 
 /// The leaf and entry that a change finds.
 struct LeafPlace {
+    /// The slot of the key, or where it would be inserted.
     slot: Result<usize, usize>,
-    /// Size of the old entry's key and value; the value's length, and the pages that the entry
-    /// names if the value is large.
+    /// Size of the old entry in the leaf, without the prefix of its key.
     taken: usize,
+    /// Size of the old entry with its full key, as `fill` counts it.
     bytes: usize,
+    /// Length of an old large value, and the pages that its entry names.
     large: Option<(usize, Vec<Lpn>)>,
     /// Room for an entry with the key, not counting the prefix; 0 if the key lacks the prefix.
     spare: usize,
-    /// The fill of the leaf in bytes.
+    /// Size of all entries of the leaf with full keys.
     fill: usize,
 }
 
@@ -261,7 +266,8 @@ impl<N: Nodes> ByteTree<N> {
         self.path.last().map(|step| step.at)
     }
 
-    /// Reads a node, and counts the comparisons of a bisection.
+    /// Reads a node of kind `kind`, and passes it to `look`, which searches it: counts the
+    /// comparisons of one bisection.
     #[inline]
     pub(super) fn look<T>(
         &mut self,
@@ -299,11 +305,11 @@ impl<N: Nodes> ByteTree<N> {
         Ok((at, now))
     }
 
-    /// Puts the value of a key into `into`; says whether it has one.
-    #[inline]
+    /// Puts the value of a key into `into`. Returns whether the key has one.
     ///
     /// # Errors
     /// The pages cannot be accessed, or are damaged.
+    #[inline]
     pub fn get(
         &mut self,
         now: Nanos,
@@ -330,7 +336,8 @@ impl<N: Nodes> ByteTree<N> {
         }
     }
 
-    /// The pages of a value: those that its entry names, or those that the named pages list.
+    /// The pages of a large value of `bytes` bytes: those that its entry in `leaf` names, or those
+    /// that the named pages list.
     pub(super) fn value_pages(
         &mut self,
         now: Nanos,
@@ -365,7 +372,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok((pages, now))
     }
 
-    /// Appends a large value, reading its pages in parallel.
+    /// Appends a large value to `into`, reading its pages in parallel. `named` are the pages that
+    /// its entry in `leaf` names.
     pub(super) fn read_large(
         &mut self,
         now: Nanos,
@@ -382,8 +390,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok(now)
     }
 
-    /// Writes a large value in parallel, reusing its old pages. Returns what the leaf stores about
-    /// it.
+    /// Writes a large value in parallel. Reuses pages of the old value, and leaves the others in
+    /// `had`. Returns the list of pages that the leaf stores in place of the value.
     fn write_large(
         &mut self,
         now: Nanos,
@@ -464,6 +472,7 @@ impl<N: Nodes> ByteTree<N> {
             }
         };
         let fits = bytes <= found.spare + found.taken;
+        // Whether the leaf would be underfull. A root may be.
         let few = found.fill + bytes < self.sizes.least() + found.bytes && self.path.len() > 1;
         self.make_sure(
             pages.saturating_sub(had.len()),
@@ -482,6 +491,7 @@ impl<N: Nodes> ByteTree<N> {
             now = self.drop_page(now, page)?;
         }
         if fits && !few {
+            // The leaf is changed in its page.
             let (page, done) = self.nodes.change(now, leaf)?;
             now = done;
             let written = match (found.slot, value) {
@@ -499,6 +509,7 @@ impl<N: Nodes> ByteTree<N> {
                 damaged(leaf, "it has less room than it says")
             };
         }
+        // The leaf is unpacked, changed, and split or rebalanced.
         let (mut node, now) = self.apart(now, leaf, Kind::Leaf)?;
         let (Ok(slot) | Err(slot)) = found.slot;
         let new = value.map(|value| Entry::new(key, value));
@@ -508,9 +519,9 @@ impl<N: Nodes> ByteTree<N> {
         Ok((there, now))
     }
 
-    /// Checks that enough pages are free: for a value, and for a split at each level with a new
-    /// root. With `grows`, keeps enough for deletions, which may also split parents through longer
-    /// separators.
+    /// Checks that enough pages are free: `pages` of them for a value, and with `splits` one for
+    /// each level. A deletion splits no leaf, but its parents and the root, by longer separators.
+    /// An insertion (`grows`) needs one more, and leaves enough for a deletion in a higher tree.
     pub(super) fn make_sure(
         &self,
         pages: usize,

@@ -94,6 +94,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok(used.into_iter().collect())
     }
 
+    /// Checks the fill and the keys of a node against its place in the tree, `span`.
     fn check_node(&self, node: Node<'_>, kind: Kind, span: &Span) -> Result<(), String> {
         let (low, high) = (&span.low, span.high.as_deref());
         if kind == Kind::Leaf && node.child(0) != Lpn(0) {
@@ -101,6 +102,7 @@ impl<N: Nodes> ByteTree<N> {
         }
         let is_root = span.at == self.root;
         let (fill, least) = (node.fill(), self.sizes.least());
+        // A root may have few entries, but an inner one has two children at least.
         let few = match kind {
             Kind::Inner if is_root => node.len == 0,
             _ => fill < least && !is_root,
@@ -130,7 +132,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok(())
     }
 
-    /// The pages of a large value, and those that list them.
+    /// Checks the value in slot `slot` of a leaf. Returns the pages of a large value, and those
+    /// that list them.
     fn check_value(&mut self, node: Node<'_>, slot: usize) -> Result<Vec<Lpn>, String> {
         let value = node.value(slot);
         let Some((bytes, named)) = value.pages() else {

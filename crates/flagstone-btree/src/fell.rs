@@ -22,8 +22,11 @@ pub struct Felled {
 
 /// State of one step.
 struct Axe<'a> {
+    /// Whether a page was freed by an earlier step.
     is_gone: &'a dyn Fn(Lpn) -> bool,
+    /// Maximum number of pages to take.
     most: usize,
+    /// Pages to be freed, in order, and the same as a set.
     taken: Vec<Lpn>,
     is_taken: BTreeSet<Lpn>,
     /// Visited nodes. A damaged tree may reach a node twice, or from itself.
@@ -69,6 +72,8 @@ impl<N: Nodes> ByteTree<N> {
         })
     }
 
+    /// Collects the pages of the node `at` and everything below it, the node last. Returns whether
+    /// all of them are taken or freed; otherwise there was no room for more.
     fn fell_below(&mut self, at: Lpn, height: u32, axe: &mut Axe<'_>) -> Result<bool, N::Error> {
         if (axe.is_gone)(at) || !axe.seen.insert(at) {
             return Ok(true);
@@ -110,7 +115,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok(is_bare && axe.take(at))
     }
 
-    /// Collects the pages of a large value, and then those that list them.
+    /// Collects the pages of a large value, and each page that lists some after these. Returns
+    /// whether all of them are taken or freed.
     fn fell_value(
         &mut self,
         bytes: usize,
@@ -123,6 +129,7 @@ impl<N: Nodes> ByteTree<N> {
         }
         for list in named {
             let mut image = vec![0; self.sizes.page];
+            // Number of pages that this one lists.
             let here = count.min(self.sizes.page / 4);
             count -= here;
             if (axe.is_gone)(list) {

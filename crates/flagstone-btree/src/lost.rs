@@ -90,7 +90,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok((lost, pages))
     }
 
-    /// The unreadable pages of a large value: list pages, or the others.
+    /// The unreadable pages of a large value: pages that list others, or else pages of the value.
+    /// The leaf itself if these pages can be read, but do not name the pages of such a value.
     fn unread(&mut self, leaf: Lpn, bytes: usize, named: Vec<Lpn>) -> Result<Vec<Lpn>, N::Error> {
         let mut unread = Vec::new();
         let is_list = self.sizes.pages_of(bytes).1 > 0;
@@ -149,7 +150,8 @@ impl<N: Nodes> ByteTree<N> {
         self.cut_off(at)
     }
 
-    /// Removes the node at the end of the path, and parents left without children.
+    /// Removes the node `at`, the child that the path leads to, and parents left without children.
+    /// If nothing is left, the root becomes an empty leaf.
     fn cut_off(&mut self, mut at: Lpn) -> Result<(), N::Error> {
         while let Some(&Step { at: parent, slot }) = self.path.last() {
             self.drop_page(ZERO, at)?;

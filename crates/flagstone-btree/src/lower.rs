@@ -60,7 +60,9 @@ impl<N: Nodes> ByteTree<N> {
         Ok(part.rest)
     }
 
-    /// Moves a node and everything below it to lower pages. Returns the node's new page.
+    /// Moves a node and everything below it to lower pages, beginning with the leaf that covers
+    /// `from`, until the part ends. A node moves in the part in which the last one below it does.
+    /// Returns the node's page, which may be new.
     fn lower_below(
         &mut self,
         at: Lpn,
@@ -77,7 +79,6 @@ impl<N: Nodes> ByteTree<N> {
                 self.lower_values(at, &mut node, part)?
             }
         };
-        // A node moves after everything below it has moved.
         let to = match part.rest {
             None => self.lower_page(at, part)?,
             Some(_) => at,
@@ -92,6 +93,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok(to)
     }
 
+    /// Moves what is below an inner node, beginning with the child that covers `from`. Ends the
+    /// part after a child at which nothing is left. Returns whether `node` names new pages.
     fn lower_children(
         &mut self,
         node: &mut Apart,
@@ -119,7 +122,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok(is_changed)
     }
 
-    /// Moves the pages of a leaf's large values, and those that list them, to lower pages.
+    /// Moves the pages of a leaf's large values, and those that list them, to lower pages. Returns
+    /// whether `node` names new pages.
     fn lower_values(
         &mut self,
         leaf: Lpn,
@@ -149,7 +153,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok(is_changed)
     }
 
-    /// Moves the pages of a value that other pages list to lower pages.
+    /// Moves the pages that `lists` list, those of a value in `leaf`, to lower pages, and rewrites
+    /// `lists` in place.
     fn lower_listed(
         &mut self,
         leaf: Lpn,

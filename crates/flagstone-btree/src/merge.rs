@@ -78,7 +78,9 @@ impl<N: Nodes> ByteTree<N> {
         Ok(None)
     }
 
-    /// Merges or fills one node. Returns the next one.
+    /// Merges the node at `from` with its right sibling, or fills it from there. Returns the next
+    /// node. Subtracts one from `left` for the node, and three for the pages written: the node, the
+    /// sibling or its freed page, and the parent.
     fn merge_at(&mut self, from: &MergeFrom, left: &mut usize) -> Result<Next, N::Error> {
         let kind = kind_at(from.level);
         self.descend(ZERO, &from.key)?;
@@ -95,6 +97,7 @@ impl<N: Nodes> ByteTree<N> {
         }
         let (own, _) = self.apart(ZERO, at, kind)?;
         let (sibling, _) = self.apart(ZERO, right, kind)?;
+        // A fill must give the node more entries than it has.
         let (has, size) = (own.entries.len(), own.size());
         let between = parent.entries[above.slot].key.clone();
         let all = own.join(&between, sibling);

@@ -422,7 +422,8 @@ pub(super) fn overwrite(page: &mut [u8], slot: usize, value: Value<'_>) -> bool 
     same
 }
 
-/// Compacts the cells; `None` if the page is too small for their lengths.
+/// Moves the cells to the end of the page, so that the space of removed ones joins the gap. `None`
+/// if the page is too small for their lengths: it is damaged.
 fn compact(page: &mut [u8]) -> Option<()> {
     let old = page.to_vec();
     let node = Node::any(&old)?;

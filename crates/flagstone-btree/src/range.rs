@@ -25,7 +25,7 @@ struct Next {
 
 impl<N: Nodes> ByteTree<N> {
     /// Passes the pairs from `from` to before `to` to `each`, while it returns `true`. Reads no
-    /// leaf beyond `to`.
+    /// leaf beyond `to`. `ahead` says how many leaves of one parent are read at once.
     ///
     /// # Errors
     /// The pages cannot be accessed, or are damaged.
@@ -72,8 +72,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok(now)
     }
 
-    /// The leaf at the end of the path and its following siblings, as far as they have keys before
-    /// `to`.
+    /// The leaf at the end of the path and its following siblings under the same parent, as far as
+    /// they may have keys before `to`.
     fn leaves_from(
         &mut self,
         now: Nanos,
@@ -96,7 +96,8 @@ impl<N: Nodes> ByteTree<N> {
         })
     }
 
-    /// Passes the pairs of a leaf that lie in a range. Returns whether more may be needed.
+    /// Passes the pairs of a leaf, whose contents are `page`, that lie in a range to `each`.
+    /// Returns whether the range may go on behind the leaf.
     fn show(
         &mut self,
         mut now: Nanos,

@@ -149,13 +149,14 @@ impl<I: Images> Walk<I> {
         self.leaves(keys, |_, _, _| Ok(()))
     }
 
-    /// Reports the leaf of each of several keys: index of the key, page, and handle.
+    /// Finds the leaf of each of several keys. `see` gets the index of the key, a handle to the
+    /// leaf's bytes, and its page number. Reads each page once, and those of a level in parallel.
     fn leaves(
         &self,
         keys: &[&[u8]],
         mut see: impl FnMut(usize, &I::Page, Lpn) -> Result<(), I::Error>,
     ) -> Result<(), I::Error> {
-        // The keys sorted, each with its next page: keys on one page are adjacent.
+        // Sorted, keys on one page are adjacent. `at` has the next page of each key.
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_unstable_by_key(|&i| keys[i]);
         let mut at = vec![self.root.at; keys.len()];
@@ -180,7 +181,7 @@ impl<I: Images> Walk<I> {
         Ok(())
     }
 
-    /// Extracts a value from a leaf.
+    /// Extracts a value from the leaf `at`, without a copy unless it is large.
     fn found(
         &self,
         page: &I::Page,
@@ -190,7 +191,7 @@ impl<I: Images> Walk<I> {
         if value.large {
             return self.large(at, value).map(FoundValue::Whole);
         }
-        // Both are in the same page, so the distance is the value's offset.
+        // The value borrows from the page, so the distance of both is its offset.
         let place = match value.bytes {
             [] => 0,
             bytes => bytes.as_ptr() as usize - page.as_ptr() as usize,
@@ -201,6 +202,7 @@ impl<I: Images> Walk<I> {
         ))
     }
 
+    /// Assembles a large value, whose entry is in `leaf`, from its pages.
     fn large(&self, leaf: Lpn, value: Value<'_>) -> Result<Vec<u8>, I::Error> {
         let Some((bytes, mut pages)) = value.pages() else {
             return damaged(leaf, "a value is no list of pages");
@@ -299,8 +301,8 @@ impl<I: Images> Walk<I> {
         Ok(Some((low, high)))
     }
 
-    /// Descends from a node at the end of the path to a leaf: to its first entry, or after its last
-    /// one.
+    /// Extends the path from the node `at`, the next below it, down to a leaf: to the first entry
+    /// below that node, or with `to_last` after the last one.
     fn go_down(
         &self,
         cursor: &mut Cursor<I::Page>,
@@ -387,8 +389,8 @@ impl<I: Images> Walk<I> {
         self.found(&level.page, level.at, leaf.value(slot))
     }
 
-    /// Moves to the adjacent leaf on the right or left. Returns whether there is one; otherwise the
-    /// cursor stays.
+    /// Moves to the adjacent leaf on the right (`by` is 1) or left (-1). Returns whether there is
+    /// one; otherwise the cursor stays. At an unreadable part, moves past that part.
     fn turn(&self, cursor: &mut Cursor<I::Page>, by: isize) -> Result<bool, I::Error> {
         let inner = cursor.path.len().min(self.root.height as usize - 1);
         for depth in (0..inner).rev() {
