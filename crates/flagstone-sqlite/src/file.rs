@@ -117,7 +117,7 @@ pub(crate) fn must_be_atomic(protocol: &Info) -> Result<(), Trouble> {
 }
 
 impl StoreFile {
-    /// Opens the file in a store.
+    /// Opens the file in a store. The size of the file follows from the highest page.
     ///
     /// # Errors
     /// The store cannot be read, holds something else, or has a protocol that is not atomic.
@@ -138,12 +138,13 @@ impl StoreFile {
             }
         }
         let cut = Cut::new(MAIN, 0);
+        // A full main page belongs to a whole last chunk; a shorter one has all of its chunk.
         let mut size = 0;
         if let Some(highest) = store.highest() {
             let bytes = store.read(None, highest, &mut page)?.unwrap_or(0) as u64;
             let is_whole = bytes == MAIN as u64;
-            let is_some = bytes > 0 && (is_whole || bytes.is_multiple_of(GRAIN));
-            let Some(chunk) = cut.chunk_of(highest).filter(|_| is_some) else {
+            let may_end = bytes > 0 && (is_whole || bytes.is_multiple_of(GRAIN));
+            let Some(chunk) = cut.chunk_of(highest).filter(|_| may_end) else {
                 return Err(Trouble::new(
                     TroubleKind::NotAStore,
                     "the store does not hold a database",
@@ -204,6 +205,8 @@ impl StoreFile {
         self.chunks.set_size(size);
     }
 
+    /// Implements [`Bytes::write`]; an error may leave a part of `data` written. Whole chunks go to
+    /// their pages at once, unless the transaction may join a group (`keeps`).
     fn try_write(&mut self, at: u64, data: &[u8]) -> Result<(), Trouble> {
         let end = (at + data.len() as u64).next_multiple_of(GRAIN);
         let last = self.chunks.cut().main_page(end / CHUNK as u64);
@@ -244,6 +247,8 @@ impl StoreFile {
         Ok(self.chunks.waiting_chunk(chunk)?)
     }
 
+    /// Implements [`Bytes::truncate`]; an error may leave it half done. Rewrites the last chunk if
+    /// its main page would not show the new size.
     fn try_truncate(&mut self, size: u64) -> Result<(), Trouble> {
         let size = size.next_multiple_of(GRAIN);
         self.chunks.begin()?;
@@ -257,17 +262,18 @@ impl StoreFile {
         self.set_own_size(size);
         if let Some(last) = size.div_ceil(CHUNK as u64).checked_sub(1) {
             let has = chunk_bytes(last, size);
-            let is_right = !self.chunks.waits(last)
+            let shows_size = !self.chunks.waits(last)
                 && has == CHUNK
                 && self.chunks.main_bytes(last)? == Some(MAIN);
-            if !is_right {
+            if !shows_size {
                 self.waiting_chunk(last)?[has..].fill(0);
             }
         }
         Ok(())
     }
 
-    /// Removes the first chunk from the waiting ones if it need not be written.
+    /// Removes the first chunk from the waiting ones if it need not be written: if it differs from
+    /// the committed one only in its counters. Returns it.
     fn take_counters(&mut self) -> Result<Option<Chunk>, Trouble> {
         let is_whole = self.size.min(self.own_size) >= CHUNK as u64;
         if !is_whole || self.is_first_own() {

@@ -90,9 +90,9 @@ impl Locks {
             .filter(move |&reader| reader != who)
     }
 
-    /// Raises the lock of a connection from `has` to `wants`. `apart` is `true` if readers have
-    /// snapshots. Returns the resulting level, which is below `wants` if other connections are in
-    /// the way.
+    /// Raises the lock of connection `who` from `has` to `wants`. With `apart`, readers have
+    /// snapshots: they and a writer do not wait for each other. Returns the resulting level, which
+    /// is below `wants` if other connections are in the way.
     pub(crate) fn raise(&mut self, who: u64, has: Level, wants: Level, apart: bool) -> Level {
         if wants <= has {
             return has;

@@ -21,7 +21,8 @@ pub(crate) enum Answer {
 }
 
 /// The reaction to a pragma. `can_look` is `true` if the VFS can see a journal that SQLite itself
-/// keeps in memory. `refuses_wal` makes requests for a write-ahead log errors.
+/// keeps in memory. `refuses_wal` makes requests for a write-ahead log errors. `last_error` answers
+/// `flagstone_error`.
 pub(crate) fn answer(
     name: &str,
     value: Option<&str>,

@@ -176,8 +176,9 @@ impl Handle {
         self.level
     }
 
-    /// Opens the store if it is closed, or if it is open only for reading and this connection needs
-    /// to write.
+    /// Opens the store if it is closed, or opens it again if it is open only for reading and this
+    /// connection may write. If the file system is too full to open it for writing, opens it for
+    /// reading (`is_short`).
     fn open(&mut self) -> Result<(), Trouble> {
         let shared = Arc::clone(&self.shared);
         let mut inner = shared.lock()?;
@@ -199,6 +200,7 @@ impl Handle {
                 "another connection of this process has the store open for reading only",
             ));
         }
+        // How the store was open, only for reading.
         let reader = inner.bytes.take().map(|_| inner.how.clone());
         // Another process may have changed the store before it is reopened here.
         inner.state += 1;
@@ -253,7 +255,8 @@ impl Handle {
         Ok(())
     }
 
-    /// Calls `act` with the file's bytes, and this connection's view of them.
+    /// Calls `act` with the file's bytes, and this connection's view of them. Fails if the state
+    /// that the connection has begun to read is lost.
     fn with<T>(
         &self,
         act: impl FnOnce(&mut dyn Bytes, View) -> Result<T, Trouble>,
@@ -295,10 +298,11 @@ impl Handle {
     }
 
     /// Reads like [`Bytes::read`]. A page in the store is looked up under the mutex, and read
-    /// without it.
+    /// without it. A connection with a state that is not durable yet (`is_early`) first waits for
+    /// it, except at the first page, which SQLite reads before a write.
     pub(crate) fn read(&mut self, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
         if self.is_early && self.level == Level::Shared && at >= FIRST_PAGE_MIN {
-            // The caller reads more than SQLite inspects before a write.
+            // A query, whose results must be durable before the application sees them.
             self.wait_until_durable()?;
             self.is_early = false;
         }
@@ -369,7 +373,8 @@ impl Handle {
     }
 
     /// Commits this connection's changes, possibly as part of a transaction over several databases.
-    /// A connection that begins to read before [`Handle::end_commit`] sees the previous state.
+    /// A connection that begins to read before [`Handle::end_commit`] sees the previous state. The
+    /// medium writes and syncs without the mutex.
     pub(crate) fn commit(&mut self, is_of_several: bool) -> Result<(), Trouble> {
         let inner = self.shared.lock()?;
         if inner.locks.writer() != Some(self.id) {
@@ -433,8 +438,9 @@ impl Handle {
         Ok(moved.unwrap_or(0))
     }
 
-    /// Requests a lock level. Returns whether it was granted. `aim` says why a connection begins to
-    /// read.
+    /// Requests a lock level. Returns whether it was granted. The first lock of a transaction opens
+    /// the store, and chooses the state to read: the newest one if the connection means to write,
+    /// else a durable one. `aim` says for what it begins to read.
     pub(crate) fn lock(&mut self, wants: Level, aim: impl Fn() -> Aim) -> Result<bool, Trouble> {
         if self.shared.process != std::process::id() {
             return Err(Trouble::new(
@@ -490,8 +496,8 @@ impl Handle {
         Ok(self.level >= wants)
     }
 
-    /// Lowers the lock level. Uncommitted writes are rolled back once no connection intends to
-    /// write.
+    /// Lowers the lock level. Below [`Level::Reserved`] the connection's uncommitted writes are
+    /// rolled back, and the write lock passes to the next connection.
     pub(crate) fn unlock(&mut self, to: Level) -> Result<(), Trouble> {
         if to >= self.level {
             return Ok(());
@@ -503,8 +509,9 @@ impl Handle {
         }
         let mut inner = self.shared.lock()?;
         let gives_turn_up = inner.locks.writer() == Some(self.id) && to < Level::Reserved;
-        // If SQLite keeps a lock, it continues with data that it has read.
-        let is_there = inner.is_misled(self.id);
+        // An error if the state that the connection has read is lost. If SQLite keeps a lock, it
+        // continues with data of that state.
+        let has_state = inner.is_misled(self.id);
         if gives_turn_up {
             (self.joins, self.lets_go) = (false, true);
             if let Some(bytes) = &mut inner.bytes {
@@ -532,7 +539,7 @@ impl Handle {
             return Ok(());
         }
         // The application has seen what this connection has read.
-        let is_durable = is_there.and_then(|()| self.wait_until_durable());
+        let is_durable = has_state.and_then(|()| self.wait_until_durable());
         match to {
             // No lock is held any more: SQLite would not understand an error.
             Level::None => Ok(()),

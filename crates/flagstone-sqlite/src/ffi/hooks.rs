@@ -196,6 +196,7 @@ pub(super) unsafe fn aim(functions: &Functions, place: *const *mut Sqlite3) -> A
         if !Running::of(functions, connection).may_write {
             return Aim::Read;
         }
+        // Databases 0 and 1 are `main` and `temp`; attached ones follow.
         let has_attached = functions
             .db_name
             .is_none_or(|db_name| !db_name(connection, 2).is_null());

@@ -249,6 +249,8 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
     })
 }
 
+/// `xRead`. Answers SQLite's read of the header's counters with a value that no database has if the
+/// state is another one than SQLite has in its cache: SQLite then drops the cache.
 unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: i64) -> c_int {
     // SAFETY: SQLite calls with an open database and a buffer of `bytes` bytes.
     let (database, into) = unsafe { (database(file), room(into, bytes)) };
@@ -275,6 +277,8 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: 
     })
 }
 
+/// `xWrite`. Refuses the first write of a transaction that has no journal, and keeps the WAL flag
+/// out of the header.
 unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, at: i64) -> c_int {
     // SAFETY: SQLite calls with an open database and `bytes` bytes of data.
     let (database, data) = unsafe { (database(file), given(from, bytes)) };
@@ -332,6 +336,7 @@ unsafe extern "C" fn file_size(file: *mut File, out: *mut i64) -> c_int {
     })
 }
 
+/// `xLock`. The first lock opens the store ([`Handle::lock`](crate::stores::Handle::lock)).
 unsafe extern "C" fn lock(file: *mut File, level: c_int) -> c_int {
     // SAFETY: SQLite calls with an open database.
     let database = unsafe { database(file) };
@@ -380,6 +385,8 @@ unsafe extern "C" fn check_reserved(file: *mut File, out: *mut c_int) -> c_int {
     })
 }
 
+/// `xFileControl`: SQLite's messages to the VFS. It commits by them: `SYNC` before it gives up the
+/// journal, `COMMIT_PHASETWO` after that.
 unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) -> c_int {
     // SAFETY: SQLite calls with an open database, and with an argument of the type that its header
     // gives for `op`.
@@ -433,6 +440,8 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
     }
 }
 
+/// Applies a pragma that concerns the VFS, and answers it. `NOTFOUND` lets SQLite carry it out.
+///
 /// # Safety
 /// SQLite asks for `file`, which is `database`. `words` are those of SQLITE_FCNTL_PRAGMA: room for
 /// an answer, the name, and the value or null.

@@ -123,7 +123,8 @@ pub unsafe fn register_as(
     }
 }
 
-/// Creates a VFS object that is never freed.
+/// Creates a VFS object that is never freed. It passes on to `below` what concerns no database,
+/// such as temporary files, random numbers and the time.
 ///
 /// # Safety
 /// `below` is a VFS that SQLite knows.
@@ -356,6 +357,8 @@ unsafe extern "C" fn delete(vfs: *mut Vfs, name: *const c_char, sync: c_int) -> 
     }
 }
 
+/// `xAccess`. Journals and logs of a database in a store never exist as files. Other names are
+/// handed on to the other VFS.
 unsafe extern "C" fn access(
     vfs: *mut Vfs,
     name: *const c_char,
@@ -414,6 +417,7 @@ unsafe extern "C" fn sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
     }
 }
 
+/// `xGetLastError`: copies the text of the newest error, cut off to fit `bytes` bytes.
 unsafe extern "C" fn last_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -> c_int {
     // SAFETY: SQLite calls with a VFS of this module. `out` is null, or a buffer of `bytes` bytes.
     unsafe {

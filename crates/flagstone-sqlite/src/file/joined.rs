@@ -31,7 +31,8 @@ impl StoreFile {
         !is_plain || newest.is_none_or(|newest| newest[SCHEMA] != own[SCHEMA])
     }
 
-    /// Writes the joined transactions as one. They leave a file of `size` bytes.
+    /// Writes the joined transactions as one, which leave a file of `size` bytes. A first chunk
+    /// that differs only in its counters is not written, as in a commit by itself.
     pub(super) fn commit_all_joined(&mut self, size: u64) -> Result<(), Trouble> {
         self.know_first()?;
         let first = self.chunks.take_joined(0);

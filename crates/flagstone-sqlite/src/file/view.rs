@@ -157,7 +157,7 @@ impl Bytes for StoreFile {
             other => other?.0,
         };
         if self.snapshots.contains_key(&id) {
-            // The store counts all readers of a shared snapshot as one.
+            // The store returned a snapshot that readers have already. It counts them as one.
             self.chunks.pages_mut().end_snapshot(SnapshotId(id));
         }
         let (size, first) = (self.size, &self.first);

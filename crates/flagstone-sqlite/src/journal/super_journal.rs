@@ -42,7 +42,7 @@ fn names(journal: &Path, super_journal: &Path) -> bool {
     }
 }
 
-/// The super-journal that a journal names.
+/// The name of the super-journal that a journal names in its end. `None` if it names none.
 pub(crate) fn name_in(journal: &mut (impl Read + Seek)) -> std::io::Result<Option<Vec<u8>>> {
     let Some(before) = journal.seek(SeekFrom::End(0))?.checked_sub(END as u64) else {
         return Ok(None);

@@ -50,6 +50,8 @@ pub trait Backing: Send + Sync {
 pub struct Files;
 
 impl Backing for Files {
+    /// Opens the store at `path`, and the database file in it. A folder is reported as something
+    /// that cannot be opened, as by SQLite's own VFS.
     fn open(&self, path: &Path, how: &How) -> Result<Box<dyn Bytes>, Trouble> {
         let mut options = OpenOptions::default();
         options.create = how.create;

@@ -123,7 +123,9 @@ impl Inner {
         }
     }
 
-    /// Commits the forming group in the store.
+    /// Commits the forming group in the store; the caller carries out the returned requests to the
+    /// medium. Until [`Inner::end_commit`] new readers get a snapshot of the state before. If the
+    /// group finds no room, its state is lost, and so is a transaction that has read it.
     fn commit_group(&mut self) -> Result<Asked, Trouble> {
         let state = self.stored;
         let Some(bytes) = &mut self.bytes else {
@@ -195,7 +197,8 @@ impl Shared {
         }
     }
 
-    /// Makes the forming group durable, and notifies its members.
+    /// Makes the forming group durable, and notifies its members. The medium writes and syncs
+    /// without the mutex.
     fn lead<'a>(&'a self, inner: MutexGuard<'a, Inner>) -> Result<(), Trouble> {
         let leading = Leading(self);
         let gathered = Pace::gather(inner, &self.one_has_come, |inner| {
@@ -247,8 +250,9 @@ impl Shared {
         self.lock()
     }
 
-    /// Waits until everything committed is durable. No transaction joins meanwhile: this connection
-    /// has the write lock, or requires exclusive access.
+    /// Waits until everything committed is durable. No transaction joins meanwhile: connection
+    /// `who` has the write lock, or requires exclusive access. Fails if the state that it has read
+    /// is lost.
     pub(super) fn when_durable<'a>(
         &'a self,
         who: u64,
@@ -350,7 +354,8 @@ impl Handle {
             self.shared.one_has_come.notify_one();
         }
         let outcome = Arc::clone(&inner.groups.outcome);
-        // SQLite holds the lock until the commit has ended, and reads nothing before.
+        // The write lock is free for the next connection. SQLite still counts on a shared lock
+        // until the commit has ended, but reads nothing before.
         inner.locks.lower(self.id, self.level, Level::None);
         self.level = Level::Shared;
         self.shared.pass_turn(&mut inner);

@@ -109,7 +109,9 @@ impl Inner {
         snapshot.map_or(self.state, |snapshot| snapshot.state)
     }
 
-    /// Gives a connection a snapshot, if it has none. Returns whether it has one.
+    /// Gives connection `who` a snapshot, if it has none: of the state before the commit in
+    /// progress, or else of the stored state. Returns whether it has one; `false` if snapshots are
+    /// not supported.
     fn give_snapshot(&mut self, who: u64) -> Result<bool, Trouble> {
         if self.has_snapshot(who) {
             return Ok(true);
@@ -177,17 +179,18 @@ impl Inner {
     }
 
     /// Commits the live transaction, if any. Others see it after [`Inner::end_commit`]. If there
-    /// are other connections, or if the transaction is over several databases, the caller must
-    /// write to the medium, and then ask for the outcome with the returned value.
+    /// are other connections, or if the transaction is over several databases, the caller carries
+    /// out the returned requests to the medium, and then calls [`Inner::outcome`].
     pub(super) fn commit(&mut self, is_of_several: bool) -> Result<Option<Asked>, Trouble> {
         let Some(bytes) = &mut self.bytes else {
             return Err(not_open());
         };
-        // SQLite requests another commit when it has committed.
+        // SQLite requests another commit when it has committed: there is nothing left to do.
         if !bytes.has_changes() {
             return Ok(None);
         }
-        // A second commit undoes the first one, or truncates the file.
+        // SQLite may commit again before the commit has ended: to undo it, or to truncate the file.
+        // Others still get the state before the first one.
         let is_first = self.before.is_none();
         if is_first && (self.connections > 1 || is_of_several) {
             let state = self.state;
@@ -209,8 +212,9 @@ impl Inner {
         committed
     }
 
-    /// Abandons a store that found no promised room, so that it can be reopened: its state in
-    /// memory is ahead of the durable one.
+    /// Abandons a store that found no promised room, so that the caller can reopen it: its state in
+    /// memory is ahead of the durable one. Fails while a connection has a lock, or a commit is in
+    /// progress.
     pub(super) fn give_up_if_lost(&mut self) -> Result<(), Trouble> {
         if !self.bytes.as_ref().is_some_and(|it| it.has_lost_room()) {
             return Ok(());
@@ -269,21 +273,26 @@ impl Inner {
         } = asks;
         let has_seen = seen.filter(|_| has > Level::None);
         if wants > Level::Shared && !self.may_write(who, has_seen) {
+            // Others have committed since it began to read.
             return Ok(has);
         }
         let is_new = wants > Level::Shared && self.locks.writer().is_none();
         if is_new && self.turns.is_promised(who, Instant::now()) {
+            // The write lock is promised to another connection.
             return Ok(has);
         }
+        // Whether all connections that read beside the writer have snapshots.
         let mut apart = true;
         let is_other = |writer| writer != who;
         if wants == Level::Exclusive && !self.locks.writer().is_some_and(is_other) {
+            // The writer is about to write to the file: other readers keep the state before.
             let others: Vec<u64> = self.locks.others(who).collect();
             for other in others {
                 apart &= !self.alone.contains(&other) && self.give_snapshot(other)?;
             }
         }
         if has == Level::None && self.locks.is_pending() {
+            // A new reader beside a writer that commits or waits for readers.
             let mut both = self.locks.writer().into_iter().chain([who]);
             apart = !both.any(|one| self.alone.contains(&one)) && self.give_snapshot(who)?;
         } else if has == Level::None && self.has_open_group() && !means_to_write {
@@ -294,6 +303,7 @@ impl Inner {
             self.turns.leave(who);
         }
         if gets == Level::None {
+            // Refused: it reads nothing.
             self.take_snapshot_back(who);
         }
         Ok(gets)
