@@ -22,6 +22,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Checks the database in a store, and prints what is wrong. Ends with code 1 if anything is.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let wrong = wrong(args)?;
     let is_well = wrong.is_empty();

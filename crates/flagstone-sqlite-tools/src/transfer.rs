@@ -61,6 +61,8 @@ impl KeyArgs {
 /// Bytes that a store uses in each page. SQLite leaves them free if told to reserve them.
 const RESERVED_BYTES: i32 = 64;
 
+/// Copies a database into a new store: into a draft, which gets its name once its rows are
+/// compared.
 pub(crate) fn import(args: &Import) -> Result<ExitCode, Failure> {
     refuse_existing(&args.store)?;
     let key = args.key.source()?;

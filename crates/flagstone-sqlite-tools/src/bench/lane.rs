@@ -125,7 +125,8 @@ impl Lane {
     }
 }
 
-/// Measures all lanes in turn, [`ROUND`] transactions at a time, until all have finished.
+/// Measures all lanes in turn, [`ROUND`] transactions at a time, until each has run `transactions`:
+/// what slows the machine down for a while then slows all of them. Keeps the results in the lanes.
 pub(super) fn measure(
     lanes: &mut [Lane],
     name: &str,

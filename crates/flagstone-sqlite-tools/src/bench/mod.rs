@@ -93,6 +93,8 @@ fn named<T: Copy>(
     list.split(',').map(one).collect()
 }
 
+/// Runs each workload on all engines in turn, and prints a row for each. Databases of rows are
+/// filled once and serve all mixes; those of TPC-C are checked and removed.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let workloads = named("workload", &Workload::ALL, &args.workloads)?;
     let engines = named("way of keeping a database", &Engine::ALL, &args.engines)?;

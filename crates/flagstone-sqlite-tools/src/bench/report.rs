@@ -18,6 +18,8 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// The results of a lane: percentiles of its transactions' times, and its disk writes by
+    /// transaction.
     pub(super) fn of(
         lane: &mut Lane,
         workload: &'static str,

@@ -39,7 +39,7 @@ struct Rows {
     db: Connection,
     mix: Mix,
     dice: Pcg64Mcg,
-    /// Rows that the table had when the client was created.
+    /// Rows with which the table was filled; their ids are below this number.
     rows: u64,
     /// The next row identifier to append, and the step between the identifiers of one client.
     next: u64,
@@ -66,7 +66,7 @@ pub(super) fn fill(lane: &mut Lane, args: &Args) -> Result<(), Failure> {
         let mut insert = db.prepare("INSERT INTO t (id, v) VALUES (?1, ?2)")?;
         for id in 0..rows(args) {
             insert.execute((id, value(&mut dice).as_slice()))?;
-            // Short transactions keep the log and the memory of a transaction small.
+            // Bounds the log and the memory of a transaction.
             if (id + 1) % ROWS_FILLED == 0 {
                 db.execute_batch("COMMIT; BEGIN")?;
                 bar.inc(ROWS_FILLED);
@@ -76,8 +76,10 @@ pub(super) fn fill(lane: &mut Lane, args: &Args) -> Result<(), Failure> {
     db.execute_batch("COMMIT")?;
     bar.finish_and_clear();
     if args.aged {
-        // A seed of its own: SQLite does not write a row whose value does not change.
+        // Another seed than that of the filling: SQLite does not write a row whose value does not
+        // change.
         let mut client = client(lane.connect()?, Mix::Update(ROWS_AGEING), u32::MAX, args)?;
+        // Twice as many updates as pages: each random row is mostly in another page.
         for _ in 0..2 * rows(args) / ROWS_A_PAGE / ROWS_AGEING {
             client.transaction()?;
         }

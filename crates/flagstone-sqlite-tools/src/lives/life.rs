@@ -144,12 +144,15 @@ struct Lived {
     path: PathBuf,
     dice: Pcg64Mcg,
     connections: u64,
+    /// Open descriptors of the process when the life began, and the most that were open since, in
+    /// addition to these.
     descriptors_before: u64,
     descriptors: u64,
     /// Bytes of rows or blocks that the life has written.
     given: u64,
     /// Bytes of the pages that the largest transaction changes.
     changed: u64,
+    /// The duration of each transaction.
     commits: Vec<Duration>,
     /// File size and live bytes, at the moment when their ratio was largest.
     most: [u64; 2],
@@ -168,7 +171,8 @@ impl Task {
         })
     }
 
-    /// Runs the life in a folder. Returns its cost.
+    /// Runs the life in a folder. Returns its cost: the bytes written until the close, and the
+    /// shortest of five openings after it.
     pub(super) fn live(self, folder: &Path) -> Result<Value, Failure> {
         let mut lived = Lived {
             task: self,
@@ -232,6 +236,8 @@ impl Lived {
         self.note(live(db)?)
     }
 
+    /// Records the file size and `live`, the live bytes, if their ratio is the largest so far, and
+    /// the number of open descriptors if that is.
     fn note(&mut self, live: u64) -> Result<(), Failure> {
         let now = [room(&self.path)?, live.max(1)];
         let share = |[room, live]: [u64; 2]| room as f64 / live as f64;
@@ -250,6 +256,7 @@ impl Lived {
         Ok(())
     }
 
+    /// The cost of the life, as a report has it, without its opening.
     fn costs(&mut self, written: u64, live: u64) -> Result<Value, Failure> {
         self.commits.sort_unstable();
         let last = self.commits.len().saturating_sub(1);
@@ -275,7 +282,7 @@ impl Lived {
         }))
     }
 
-    /// Runs `work` as one transaction. Returns its duration.
+    /// Runs `does` as one transaction, and records its duration.
     fn commit(
         &mut self,
         db: &Connection,
@@ -348,6 +355,7 @@ impl Lived {
         self.sample(db)
     }
 
+    /// Transactions that change all rows, in a table with an index.
     fn giant(&mut self, db: &Connection) -> Result<(), Failure> {
         self.load(db, 100_000 * self.task.times)?;
         db.execute_batch(
@@ -364,6 +372,7 @@ impl Lived {
         Ok(())
     }
 
+    /// Creates, changes and drops tables, of which the newest three stay.
     fn schema(&mut self, db: &Connection) -> Result<(), Failure> {
         for round in 0..24 * self.task.times {
             let table = format!("t{round}");
@@ -387,6 +396,8 @@ impl Lived {
         Ok(())
     }
 
+    /// In each round, copies new rows from another database in one transaction, and deletes those
+    /// of earlier rounds.
     fn transfer(&mut self, db: &Connection) -> Result<(), Failure> {
         db.execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB NOT NULL)")?;
         for round in 0..3 * self.task.times {
@@ -411,7 +422,7 @@ impl Lived {
             self.sample(db)?;
             drop(plain);
             std::fs::remove_file(&other)?;
-            // Rows that have been copied to the other database are deleted here.
+            // Deletes the rows that earlier rounds have copied.
             self.commit(db, |_, db| {
                 db.execute("DELETE FROM t WHERE id < ?1", [round * rows])?;
                 Ok(())
@@ -420,6 +431,7 @@ impl Lived {
         Ok(())
     }
 
+    /// Each transaction inserts the newest row and deletes the oldest one.
     fn queue(&mut self, db: &Connection) -> Result<(), Failure> {
         let waiting = 5_000;
         self.load(db, waiting)?;
@@ -437,6 +449,7 @@ impl Lived {
         Ok(())
     }
 
+    /// Each transaction inserts a hundred rows; after fifty, one deletes all but the newest rows.
     fn series(&mut self, db: &Connection) -> Result<(), Failure> {
         let kept = 20_000;
         self.load(db, kept)?;
@@ -454,6 +467,7 @@ impl Lived {
         Ok(())
     }
 
+    /// Four threads, each with its own connection, update a random row and read another one.
     fn service(&mut self, db: &Connection) -> Result<(), Failure> {
         const THREADS: u64 = 4;
         let rows = 40_000;
@@ -514,7 +528,9 @@ impl Lived {
         self.open()
     }
 
-    /// Runs the life of a disk. Without a log, its writes are compared with the bytes given.
+    /// Runs the life of a disk. The file system that the life creates is imitated: a few blocks,
+    /// then whole mebibytes, of which all but the first are trimmed. Returns its cost like
+    /// [`Task::live`].
     fn disk(&mut self, folder: &Path) -> Result<Value, Failure> {
         let bytes = 64 * MIB * self.task.times;
         let before = self.task.written(folder)?;

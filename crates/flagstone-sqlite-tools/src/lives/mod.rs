@@ -132,6 +132,8 @@ fn number(costs: &Value, what: &str) -> f64 {
     costs[what].as_f64().unwrap_or(f64::NAN)
 }
 
+/// Runs each life with SQLite's log and in a store, each in a process of its own, and prints a row
+/// for each. A process that was started for one life (`--alone`) runs it and prints its cost.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let task = |life, keeping| Task {
         life,
@@ -151,6 +153,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let bar = progress_bar(2 * lives.len() as u64, "living");
     let mut rows = Vec::new();
     for life in lives {
+        // The cost with SQLite's log, with which the next row is compared.
         let mut log = None;
         let held = if args.control && life.has_log() {
             Keeping::Journal
@@ -185,7 +188,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Runs a life in a child process.
+/// Runs a life in a child process, so that its peak of memory is its own. Returns its cost.
 fn apart(args: &Args, task: &Task) -> Result<Value, Failure> {
     let folder = tempfile::tempdir_in(&args.folder)?;
     let mut command = Command::new(std::env::current_exe()?);

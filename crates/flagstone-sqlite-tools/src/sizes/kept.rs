@@ -79,7 +79,7 @@ pub(super) struct Kept {
 pub(super) struct Counted {
     /// Bytes that the process wrote.
     pub(super) written: u64,
-    /// Bytes of the pages that the commits changed, if no log is measured for comparison.
+    /// Bytes of the pages that the commits changed, if no log is measured for comparison; else 0.
     pub(super) given: u64,
     /// Bytes of all files at the end.
     pub(super) file: u64,
@@ -138,7 +138,8 @@ impl Kept {
         self.megabytes * 1_000_000 / ROW_BYTES
     }
 
-    /// Runs all counted commits, divided among concurrent clients.
+    /// Runs all counted commits, divided among concurrent clients. Returns the bytes of the pages
+    /// that they changed, as [`Client::change`].
     fn work(&self, clients: &mut [Box<dyn Client>]) -> Result<u64, Failure> {
         let connections = u64::from(self.connections);
         let share =
@@ -166,6 +167,7 @@ impl Kept {
         })
     }
 
+    /// Creates and fills the store or database, and opens its clients.
     fn fill(&self, path: &Path, dice: &mut Pcg64Mcg) -> Result<Vec<Box<dyn Client>>, Failure> {
         match self.way {
             Way::Wal => self.databases(path, Engine::WalFull, dice),
@@ -188,6 +190,7 @@ impl Kept {
         }
     }
 
+    /// Creates a database with its rows, and opens all connections to it.
     fn databases(
         &self,
         path: &Path,
@@ -211,6 +214,7 @@ impl Kept {
         Ok(all)
     }
 
+    /// Creates a store with a table of rows. Its clients are handles to the same store.
     fn tables(&self, path: &Path, dice: &mut Pcg64Mcg) -> Result<Vec<Box<dyn Client>>, Failure> {
         let store = Store::open(path)?;
         let mut tx = store.write()?;

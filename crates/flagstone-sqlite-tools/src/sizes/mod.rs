@@ -103,6 +103,8 @@ impl Row {
     }
 }
 
+/// Measures each way for each size and number of connections, and prints a row for each. Fails with
+/// code 1 if a row is above the bound. The first way is the log with which others are compared.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let folder = tempfile::tempdir_in(&args.folder)?;
     let ways: &[Way] = if args.control {
@@ -115,6 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut rows: Vec<Row> = Vec::new();
     for &megabytes in &args.sizes {
         for &connections in &args.connections {
+            // Bytes that SQLite's log writes for each commit.
             let mut log = None;
             for &way in ways {
                 bar.inc(1);
