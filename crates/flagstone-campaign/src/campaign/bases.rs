@@ -57,6 +57,8 @@ impl Base {
     }
 }
 
+/// Lets clients use the device of `scene` for [`STEPS`] steps, cuts the power, and restarts it. The
+/// contents found become the initial ones of runs.
 fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
     let stopped = |stop| match stop {
         Stop::Violation(what) => what,
@@ -69,10 +71,10 @@ fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
     let mut dice = Pcg64Mcg::seed_from_u64(u64::from(id.age) ^ 0xba5e_0000);
     let mut known = Known::new(id, &scene.shape, Oracle::default(), 1);
     known.tell(story.clone());
-    let mut now = (scene.blank(), cells(id, &scene.geometry));
+    let mut cells_now = (scene.blank(), cells(id, &scene.geometry));
     let mut steps = 0;
     while steps < STEPS {
-        let (stack, world) = open(now);
+        let (stack, world) = open(cells_now);
         let mut world = world?;
         known.now = world.recovered_at();
         if steps == 0 {
@@ -92,10 +94,10 @@ fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
         drop(world);
         let (faulty, mut ages) = stack.take().into_parts();
         ages.rest(Nanos::ZERO);
-        now = (faulty.into_inner().pull(id.age.into(), false), ages);
+        cells_now = (faulty.into_inner().pull(id.age.into(), false), ages);
     }
     // The oracle adopts those in-doubt commits that survived.
-    let (stack, world) = open(now);
+    let (stack, world) = open(cells_now);
     let mut world = world?;
     known.now = world.recovered_at();
     let found = world.read_all(&mut known, &mut BTreeSet::new());

@@ -23,7 +23,7 @@ const SCRUB_BITS: u16 = 16;
 const PATROL: Nanos = Nanos(4 * DAY.0);
 
 /// Bit errors per page and day, and per thousand reads of its block, for a block at its rated
-/// number of erases; and that number.
+/// number of erases; that number; and the erases of each block before the run.
 const ERRORS_A_DAY: f64 = 1.5;
 const ERRORS_A_THOUSAND_READS: f64 = 10.0;
 const ENDURANCE: u32 = 200;

@@ -17,13 +17,16 @@ const BASES_COLLIDING: u64 = 512;
 /// Range of shape and age numbers: few enough for short ids, and many enough for a campaign.
 const NUMBERS: u32 = COLLIDING;
 
+/// Exhaustive campaigns: number of runs, operations cut in each, operations cut after each
+/// recovery, and outcomes per cut.
 const EXHAUSTIVE_RUNS: u64 = 4;
 const EXHAUSTIVE_OPERATIONS: u64 = 160;
 const EXHAUSTIVE_AGAIN: u64 = 10;
 const EXHAUSTIVE_OUTCOMES: usize = 4;
-/// Seeds of cuts: nothing lands, everything lands, and two random outcomes.
+/// Dice of cuts: nothing lands, everything lands, and two random outcomes.
 const OUTCOMES: [u64; EXHAUSTIVE_OUTCOMES] = [NOTHING_LANDS, EVERYTHING_LANDS, 0x51, 0xa3];
-/// The first draw modulo 8 with this meaning, see [`flagstone::nand::PowerCut`].
+/// Dice whose first draw modulo 8 is 0 and 1: [`flagstone::nand::PowerCut`] then lands nothing, or
+/// everything.
 const NOTHING_LANDS: u64 = 6;
 const EVERYTHING_LANDS: u64 = 1;
 
@@ -138,6 +141,7 @@ impl Campaign {
     /// Cuts at every operation of a few small runs, with several outcomes; at depths 2 and 3 also
     /// at each of the first operations after each recovery.
     fn every_operation<'a>(&'a self) -> impl Iterator<Item = RunId> + 'a {
+        // Number of operations cut after recovery `depth - 1`; one pass if there is no such cut.
         let again = |depth: u32| {
             if self.depth >= depth {
                 EXHAUSTIVE_AGAIN

@@ -59,14 +59,16 @@ pub(super) fn every_landing(
 }
 
 impl Walk<'_> {
-    /// Cuts the continuation after `cuts` at each operation. Stops at a violation.
+    /// Cuts `run` at each operation, and its continuations again up to the depth. `run` continues
+    /// after the outcome that `cuts` names. Stops at a violation.
     fn cut_everywhere(&mut self, run: &CutRun<'_>, cuts: &mut Vec<Fall>) {
         let phase = cuts.len();
-        let (operations, most) = match phase {
+        let (operations, landings_max) = match phase {
             0 => (OPERATIONS, LANDINGS),
             _ => (OPERATIONS_AGAIN, LANDINGS_AGAIN),
         };
         let torn = self.id.base.faults.torn;
+        // The work until the last cut of this phase, which contains that until earlier ones.
         let mut longest = Work::default();
         for at in 0..operations {
             let fall = |dice, torn| Fall {
@@ -82,7 +84,7 @@ impl Walk<'_> {
                 Err(what) => return self.violated(cuts, fall(0, false), what),
             };
             longest = work;
-            let landings = moment.landings(most, torn);
+            let landings = moment.landings(landings_max, torn);
             self.work.points += 1;
             self.work.points_whole += u64::from(landings.whole);
             self.work.cuts += landings.each.len() as u64;
@@ -110,6 +112,7 @@ impl Walk<'_> {
         self.work += Work { cuts: 0, ..longest };
     }
 
+    /// Records the violation of the run with `cuts` and then `last`.
     fn violated(&mut self, cuts: &[Fall], last: Fall, what: String) {
         let mut id = self.id.clone();
         id.cuts = cuts.iter().copied().chain([last]).collect();

@@ -154,7 +154,8 @@ impl Faults {
     }
 }
 
-/// The faults that occur in one phase of a run.
+/// Draws the faults of a phase: each kind that the run has, with probability 0.7, at one of the
+/// first operations of its kind. Phases without a cut (`usize::MAX`) have none.
 pub(super) fn fault_plan(id: &RunId, phase: usize, dice: &mut Pcg64Mcg) -> FaultPlan {
     let mut faults = Vec::new();
     let mut strike = |wanted: bool, fault: Fault, within: u64, dice: &mut Pcg64Mcg| {

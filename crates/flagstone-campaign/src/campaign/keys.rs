@@ -26,7 +26,7 @@ struct LiveTx {
 /// An index and its client. There is one transaction at a time.
 pub(super) struct Keys {
     index: Recoverable,
-    /// Whether the index continues to work after a page was lost.
+    /// Whether the store below continues to work after a page was lost; a database has stopped.
     goes_on: bool,
     recovered_at: Nanos,
     live: Option<LiveTx>,
@@ -40,6 +40,7 @@ fn value(payload: &Payload) -> Value {
     u64::from_le_bytes(bytes)
 }
 
+/// The contents of a key with an index value: the inverse of [`value`].
 fn contents(key: Place, value: Option<Value>) -> Contents {
     value.map(|value| payload(value & 0xffff_ffff_ffff, key, (value >> 48) as u16))
 }
@@ -170,6 +171,7 @@ impl Keys {
         Ok(())
     }
 
+    /// Looks up a key, and compares it with the transaction's own change or with the oracle.
     fn read(&mut self, known: &mut Known, key: Place) -> Done<()> {
         let (value, done) = match self.index.get(known.now, key.into()) {
             Ok(found) => found,
@@ -188,6 +190,7 @@ impl Keys {
         )))
     }
 
+    /// Inserts or deletes a key in the live transaction, which is rolled back if the store refuses.
     fn change(&mut self, known: &mut Known, key: Place, delete: bool) -> Done<()> {
         let live = self.live.as_mut().expect("it began");
         live.intent.writes = live.intent.writes.saturating_sub(1);
@@ -210,6 +213,8 @@ impl Keys {
         }
     }
 
+    /// Commits the live transaction. Unlike over a device or database, the client waits until it is
+    /// durable.
     fn commit(&mut self, known: &mut Known) -> Done<()> {
         let live = self.live.as_ref().expect("it began");
         known.note(|| format!("#{} asks to commit", live.name));
@@ -245,6 +250,7 @@ impl Keys {
         }
     }
 
+    /// Rolls back the live transaction; `how` says why, in the report.
     fn abort(&mut self, known: &mut Known, how: &str) -> Done<()> {
         let live = self.live.take().expect("it began");
         known.note(|| format!("#{} {how}", live.name));

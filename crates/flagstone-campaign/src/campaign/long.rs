@@ -125,6 +125,7 @@ pub enum LongError {
 }
 
 impl Tally {
+    /// The counts and findings of a chunk.
     fn of(subject: String, findings: &Findings) -> Tally {
         let Work {
             cuts,
@@ -165,6 +166,7 @@ impl Tally {
 }
 
 impl LongCampaign {
+    /// The subject with an index in `subjects`, and its mode.
     fn name(&self, index: usize) -> String {
         match self.subjects[index] {
             (subject, Some(variant)) => format!("{subject}.{variant}"),
@@ -172,6 +174,7 @@ impl LongCampaign {
         }
     }
 
+    /// The settings that all chunks share.
     fn settings(&self) -> PlanFile {
         let all = Faults::NAMES.iter();
         let faults = all.filter(|(_, one)| *one != Faults::default() && self.faults.has(*one));
@@ -186,6 +189,7 @@ impl LongCampaign {
         }
     }
 
+    /// The index of a chunk's subject, its minimum number of cuts, and its campaign.
     fn campaign(&self, chunk: u64) -> (usize, u64, Campaign) {
         let subjects = self.subjects.len() as u64;
         let index = (chunk % subjects) as usize;

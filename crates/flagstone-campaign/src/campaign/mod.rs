@@ -116,7 +116,10 @@ pub struct Campaign {
 const BATCH: usize = 512;
 /// Minimum batch size: enough to occupy several cores.
 const BATCH_LEAST: usize = 16;
+/// Maximum batch size if each run tries additional cuts, or if the first violation ends the
+/// campaign.
 const BATCH_FEW: usize = 64;
+/// Batch size if each run tries every outcome, which takes long.
 const BATCH_LANDINGS: usize = 8;
 
 /// The work of a run, and its violation, if there is one.
@@ -177,25 +180,26 @@ impl Campaign {
         sampled && self.subject.hands_flags_on() && !self.faults.destroys()
     }
 
-    /// Size of the next batch. Does not affect findings, except for a campaign that stops early: it
-    /// ends with the batch that found something.
+    /// Size of the next batch; 0 ends the campaign. `around` says whether runs try additional cuts.
+    /// The size does not affect findings, except for a campaign that stops early: it ends with the
+    /// batch that found something.
     fn next_batch(&self, findings: &Findings, around: bool) -> usize {
         if self.stop_early && findings.violations_total > 0 {
             return 0;
         }
-        let most = match self.every_landing() {
+        let largest = match self.every_landing() {
             Some(_) => BATCH_LANDINGS,
             None if around || self.stop_early => BATCH_FEW,
             None => BATCH,
         };
         let Cuts::Sampled(cuts) = self.cuts else {
-            return most;
+            return largest;
         };
         // Runs after the last cut are not counted. A run has about `depth` cuts; if it has fewer,
         // another batch makes up for them.
         let left = cuts.saturating_sub(findings.work.cuts) as usize;
         let runs = left.div_ceil(self.depth.max(1) as usize);
-        runs.clamp(BATCH_LEAST, most)
+        runs.clamp(BATCH_LEAST, largest)
     }
 
     /// Whether all requested cuts have been tried. Each outcome counts.

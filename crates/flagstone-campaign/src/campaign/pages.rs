@@ -18,12 +18,13 @@ struct LiveTx {
     name: u64,
     tx: TxId,
     writes: BTreeMap<Place, Contents>,
+    /// Number of writes so far, which is part of their bytes.
     nth: u16,
     intent: Intent,
     begun: Nanos,
 }
 
-/// A device and its clients.
+/// A device and its clients. Functions name a live transaction by its index in `live` (`which`).
 pub(super) struct Pages {
     device: Device,
     live: Vec<LiveTx>,
@@ -163,6 +164,7 @@ impl Pages {
         Ok(())
     }
 
+    /// Begins a transaction, unless the device already has as many as it can.
     fn begin(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         match self.device.begin(known.now) {
             Ok(tx) => {
@@ -183,6 +185,8 @@ impl Pages {
         }
     }
 
+    /// Writes a page, or trims it. A conflict with a live or waiting transaction has no effect; any
+    /// other conflict is a violation.
     fn write(&mut self, known: &mut Known, which: usize, page: Place, trim: bool) -> Done<()> {
         let intent = &mut self.live[which].intent;
         intent.writes = intent.writes.saturating_sub(1);
@@ -248,6 +252,7 @@ impl Pages {
         Ok(())
     }
 
+    /// Whether a live transaction other than `which` has written a page.
     fn is_written_by_another(&self, which: usize, page: Place) -> bool {
         self.live
             .iter()
@@ -255,6 +260,8 @@ impl Pages {
             .any(|(i, c)| i != which && c.writes.contains_key(&page))
     }
 
+    /// Reads a page within a transaction, or outside of any (`None`), and compares it with the
+    /// transaction's own write or with the oracle.
     fn read(&mut self, known: &mut Known, which: Option<usize>, page: Place) -> Done<()> {
         let own = which.and_then(|i| self.live[i].writes.get(&page).copied());
         let right = own.unwrap_or_else(|| known.oracle.read(page));
@@ -291,6 +298,8 @@ impl Pages {
         self.abort(known, which)
     }
 
+    /// Commits a transaction. It then waits for its group if the device does not acknowledge at
+    /// once.
     fn commit(&mut self, known: &mut Known, which: usize) -> Done<()> {
         let LiveTx { name, tx, .. } = self.live[which];
         known.note(|| format!("#{name} asks to commit"));
@@ -327,6 +336,7 @@ impl Pages {
         if self.waiting.is_empty() {
             return Ok(());
         }
+        // If every client waits for its group, nobody else can complete it: flush.
         let stuck = self.live.len() + self.waiting.len() >= known.clients;
         let flush = stuck && self.live.is_empty();
         let done = match self.device.acknowledged(known.now, flush) {

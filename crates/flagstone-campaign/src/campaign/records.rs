@@ -37,6 +37,7 @@ struct LiveTx {
     last: Option<Place>,
     /// The request that the transaction waits for, or must repeat.
     wish: Option<Wish>,
+    /// Whether it waits until the host wakes it.
     parked: bool,
 }
 
@@ -50,6 +51,7 @@ pub(super) struct Records {
     bytes: Vec<u8>,
 }
 
+/// The record identifier of a place: places count the slots of all pages.
 fn rid(known: &Known, place: Place) -> Rid {
     let slots = known.habits.slots;
     Rid {
@@ -81,6 +83,7 @@ impl World for Records {
             Some(wish) => wish,
             None => live.wishes(known, dice, action),
         };
+        // A client may give up, but not in a long transaction of dense habits, and not in a commit.
         let impatient = action >= 97 && wish != Wish::Commit && live.intent.stays == 0;
         if impatient || (wish == Wish::Commit && live.intent.aborts) {
             let tx = live.tx;
@@ -178,7 +181,9 @@ impl World for Records {
 }
 
 impl LiveTx {
-    /// The next request of a client.
+    /// Draws the next request of a client. `action` is a number below 100: low ones write, high
+    /// ones read. Beside brief transactions, a long one lingers after its last write, still
+    /// reading.
     fn wishes(&mut self, known: &Known, dice: &mut Pcg64Mcg, action: u32) -> Wish {
         let habits = known.habits;
         let Intent { stays, brief, .. } = self.intent;
@@ -270,6 +275,8 @@ impl Records {
         Ok(())
     }
 
+    /// Makes a request of the live transaction with index `which`. A read that is granted must
+    /// return the transaction's own write or that of the oracle.
     fn ask(&mut self, known: &mut Known, which: usize, wish: Wish) -> Done<()> {
         let (name, tx) = (self.live[which].name, self.live[which].tx);
         match wish {
@@ -347,7 +354,9 @@ impl Records {
         Ok(())
     }
 
-    /// Handles an answer of the host. Returns the result of a granted request.
+    /// Handles the answer `step` of the host to `wish`. Returns the result of a granted request. A
+    /// transaction that must wait, or whose request made the host abort another one, repeats it
+    /// later.
     fn heed<T>(
         &mut self,
         known: &mut Known,
@@ -370,6 +379,8 @@ impl Records {
         Ok(None)
     }
 
+    /// Rolls back a transaction; `how` says why, in the report. A commit that it requested is
+    /// withdrawn.
     fn abort(&mut self, known: &mut Known, tx: TxId, how: &str) -> Done<()> {
         let Some(which) = self.live.iter().position(|live| live.tx == tx) else {
             return Err(Stop::Violation(format!("{tx} is a victim and not live")));
@@ -386,7 +397,8 @@ impl Records {
     }
 
     /// Collects acknowledgements of group commits, and resumes the transactions that the host
-    /// wakes.
+    /// wakes. A transaction that is woken during its commit must request it again. `flush`
+    /// completes groups.
     fn hear(&mut self, known: &mut Known, flush: bool) -> Done<()> {
         let acknowledged = self.host.acknowledged(known.now, flush);
         for (tx, at) in acknowledged.map_err(|error| stop(known, error))? {

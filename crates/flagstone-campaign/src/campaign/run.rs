@@ -22,6 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Client steps after the last cut.
 const STEPS_AFTER: u64 = 25;
+/// Client steps of a run whose faults destroy pages.
 const STEPS_OF_DAMAGE: u64 = 400;
 /// Invariants are checked after each recovery, and after this many steps.
 const CHECK_EVERY: u64 = 64;
@@ -72,6 +73,7 @@ pub(super) fn explore(id: &RunId, base: &Made, around: bool) -> Explored {
     (work, found.or_else(own))
 }
 
+/// A run in progress.
 #[derive(Clone)]
 pub(super) struct CutRun<'a> {
     id: &'a RunId,
@@ -104,6 +106,7 @@ enum Until {
 }
 
 impl<'a> CutRun<'a> {
+    /// A run that begins with the chip, contents and cell ages of `base`, without additional cuts.
     pub(super) fn new(id: &'a RunId, base: &'a Base, story: &'a Story) -> CutRun<'a> {
         let scene = &base.scene;
         let mut known = Known::new(&id.base, &scene.shape, base.oracle.clone(), base.next_name);
@@ -162,6 +165,9 @@ impl<'a> CutRun<'a> {
         self.phase(usize::MAX, Until::Restart, work)
     }
 
+    /// Executes all phases of the run: one until each cut, then work with an orderly power-off and
+    /// an immediate restart, in either order. Faults that destroy pages have one phase of their
+    /// own.
     pub(super) fn phases(&mut self, work: &mut Work) -> Result<(), String> {
         if self.id.base.faults.destroys() {
             self.known.damage_allowed = true;
@@ -188,7 +194,9 @@ impl<'a> CutRun<'a> {
         self.phase(phase, Until::Cut(fall), work)
     }
 
-    /// Starts the device, checks it, and lets the clients work until the power fails.
+    /// Starts the device, checks it, and lets the clients work until the power fails. `phase` is
+    /// the number of the cut that ends it, from 0; `usize::MAX` in phases without a cut, which have
+    /// no injected faults.
     fn phase(&mut self, phase: usize, until: Until, work: &mut Work) -> Result<(), String> {
         self.known.note(|| match until {
             Until::Cut(_) => format!("The power is on, until cut {}", phase + 1),
@@ -252,6 +260,8 @@ impl<'a> CutRun<'a> {
                 self.moment = power.moments().first().cloned();
                 self.chip = Some(power.into_chip());
             } else {
+                // The operation of the cut was never issued. A pulled plug can only undo operations
+                // that no sync has waited for, and so nothing that was acknowledged.
                 self.failed_at = AT_LEISURE;
                 self.chip = Some(power.pull(cut.dice, cut.torn));
             }
@@ -274,7 +284,8 @@ impl<'a> CutRun<'a> {
         (chip, ages)
     }
 
-    /// Records the oracle for additional cuts; during a recovery, the one from before it.
+    /// Records the oracle for additional cuts. During a recovery `in_doubt` is the oracle from
+    /// before the recovery, to which the device is still held.
     fn see(&mut self, stack: &Stack, in_doubt: Option<&Oracle>) {
         if let Some(around) = &mut self.around {
             match in_doubt {
@@ -297,6 +308,8 @@ impl<'a> CutRun<'a> {
         Ok(())
     }
 
+    /// Lets the clients work for the steps of a phase. Before an orderly power-off of a device that
+    /// may be full, a transaction alone must commit.
     fn work_on(
         &mut self,
         world: &mut dyn World,
@@ -363,6 +376,7 @@ impl<'a> CutRun<'a> {
         outcome
     }
 
+    /// Compares pages that were read with what a reader should see.
     fn compare(&self, found: &std::collections::BTreeMap<u32, Contents>) -> Result<(), String> {
         for (&page, contents) in found {
             let right = self.known.oracle.read(page);

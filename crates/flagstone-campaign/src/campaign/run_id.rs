@@ -110,6 +110,7 @@ impl BaseId {
 }
 
 impl fmt::Display for BaseId {
+    /// The first fields of a run id: names, shape, device, age, clients and pages, faults.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without `..`: the word is also the key of a base, so it has every field.
         let BaseId {
@@ -196,6 +197,7 @@ impl<'a> Fields<'a> {
         rest.ok_or_else(|| format!("`{field}` stands where `{letter}`, {what}, belongs"))
     }
 
+    /// Takes the next field: `letter` and a number in the range `from`. `what` names it in errors.
     fn number<T>(&mut self, letter: char, what: &str, from: RangeInclusive<T>) -> Result<T, String>
     where
         T: FromStr + PartialOrd + fmt::Display,
@@ -204,6 +206,7 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// Parses a number in the range `from`. `what` names the number in the error.
 fn in_range<T>(text: &str, what: &str, from: RangeInclusive<T>) -> Result<T, String>
 where
     T: FromStr + PartialOrd + fmt::Display,
@@ -215,7 +218,8 @@ where
     })
 }
 
-/// Parses subject, mode, form and sabotage.
+/// Parses the first field of a run id: subject, then mode, form and sabotage in any order. `parse`
+/// refuses other orders than that of [`BaseId`].
 fn names(text: &str) -> Result<BaseId, String> {
     let mut names = text.split('.');
     let name = names.next().unwrap_or_default();
@@ -239,6 +243,8 @@ fn names(text: &str) -> Result<BaseId, String> {
     Ok(id)
 }
 
+/// Parses a cut, such as `c113-5f-t`: letter of the aim, operation, dice in hexadecimal, torn or
+/// not. `field` is `None` if the run id ends before it.
 fn fall(field: Option<&str>) -> Result<Fall, String> {
     let field = field.ok_or("it ends before a cut: was it cut short?")?;
     let aims = |(letter, aim): (char, Aim)| field.strip_prefix(letter).map(|rest| (rest, aim));
@@ -299,6 +305,8 @@ fn device(
     }
 }
 
+/// Parses a run id. `on` is the device that the user gives, which the run id must name. Only the
+/// spelling that `Display` writes is accepted, and only a run whose device is possible.
 fn parse(word: &str, on: Option<&Arc<DeviceTraits>>) -> Result<RunId, String> {
     let mut fields = Fields(word.split('/'));
     let mut base = names(fields.0.next().unwrap_or_default())?;
@@ -324,7 +332,7 @@ fn parse(word: &str, on: Option<&Arc<DeviceTraits>>) -> Result<RunId, String> {
     if let Some(more) = fields.0.next() {
         return Err(format!("`{more}` follows the last cut"));
     }
-    // A repeated mode or form, or a number with a sign or leading zeros.
+    // It differs by a repeated mode or form, or by a number with a sign or leading zeros.
     let again = id.to_string();
     if again != word {
         return Err(format!("write it as `{again}`"));

@@ -162,6 +162,7 @@ impl Sabotaged {
         Sabotaged { inner, how }
     }
 
+    /// Whether all pages of a block read as blank.
     fn looks_blank(&self, block: Pbn) -> bool {
         let geometry = *self.inner.geometry();
         self.inner.look(|aging| {
@@ -186,6 +187,7 @@ impl Flash for Sabotaged {
     ) -> Result<Read, FlashError> {
         let read = self.inner.read(now, at, data, spare);
         match (self.how, read) {
+            // The spare area as it is, and no data.
             (Sabotage::EccIgnored, Err(FlashError::Uncorrectable { done, .. })) => {
                 self.inner.look(|aging| {
                     let chip = aging.inner().inner().chip();
@@ -197,6 +199,7 @@ impl Flash for Sabotaged {
                     corrected: 0,
                 })
             }
+            // One bit of every fifth page is wrong.
             (Sabotage::BitErrorsSilent, Ok(read)) if at.0 % 5 == 3 => {
                 if let Some(byte) = data[..read.data_bytes].last_mut() {
                     *byte ^= 0x40;

@@ -231,6 +231,7 @@ impl Scene {
         })
     }
 
+    /// A chip without contents.
     pub(super) fn blank(&self) -> Chip {
         Chip::new(self.geometry, self.timing, SPARE_BYTES as usize)
     }
@@ -260,6 +261,7 @@ impl Scene {
         (stack, self.world(flash, story.is_some()))
     }
 
+    /// Starts the subject on `flash`. With `tells`, restarts report their decisions.
     fn world(
         &self,
         flash: Box<dyn flagstone::nand::Flash>,
@@ -304,9 +306,9 @@ fn settings_of(id: &BaseId, device: &DeviceShape) -> Settings {
     };
     let mut settings = device.settings.clone().keep_those_of(kind.info());
     if id.ahead && (1..TINY).contains(&id.shape) {
-        // Three of four devices reach the limit of undecided blocks.
-        let most = [0, 2, 4, 8][id.shape as usize % 4];
-        settings.set("undecided", most);
+        // Three of four devices reach the limit of undecided blocks: 0 stands for a high limit.
+        let limit = [0, 2, 4, 8][id.shape as usize % 4];
+        settings.set("undecided", limit);
     }
     let mut modes = kind.info().modes.iter();
     if let Some(mode) = modes.find(|mode| Some(mode.name) == id.variant) {
@@ -317,7 +319,8 @@ fn settings_of(id: &BaseId, device: &DeviceShape) -> Settings {
     settings
 }
 
-/// The database of a shape.
+/// The configuration of the database; unused if the subject has none. An index needs more frames,
+/// and a longer log.
 fn host(id: &BaseId, shape: &Shape) -> HostConfig {
     let DatabaseShape {
         frames,

@@ -290,11 +290,15 @@ impl Shape {
         device.spare_blocks *= 2;
     }
 
+    /// Draws the device: small, wide, full or odd (see the head of this file), then further
+    /// properties, which hardly depend on that.
     fn draw_device(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {
         let device = &mut self.device;
         let mut several_at_once = false;
         match dice.random_range(0..10) {
+            // Small: as `plain`.
             0..3 => {}
+            // Wide.
             3..6 => {
                 (device.channels, device.planes_per_channel) =
                     [(1, 4), (2, 2), (4, 1), (1, 8), (4, 2)][dice.random_range(0..5)];
@@ -303,11 +307,13 @@ impl Shape {
                 device.may_fill = true;
                 several_at_once = true;
             }
+            // Full.
             6..8 => {
                 device.planes_per_channel = dice.random_range(1..5);
                 device.spare_blocks = 0;
                 device.may_fill = true;
             }
+            // Odd.
             _ => {
                 device.channels = dice.random_range(1..4);
                 device.planes_per_channel = dice.random_range(1..3);
@@ -330,8 +336,8 @@ impl Shape {
         if dice.random_bool(0.3) {
             device.victims = VictimPolicy::Greedy;
         }
-        // Each collection for room is followed by one for wear, at the same instant.
         let gaps = if several_at_once {
+            // Each collection for room is followed by one for wear, at the same instant.
             [Some(0), Some(1), Some(2)]
         } else {
             [Some(6), Some(2), None]
@@ -358,10 +364,12 @@ impl Shape {
     fn draw_trims(&mut self, number: u32) {
         let mut dice = Pcg64Mcg::seed_from_u64(0x7215_0000_0000 + u64::from(number));
         self.habits.sweeps = [0, 20, 60][dice.random_range(0..3)];
-        let most = [0, 0, 1, 2, 3, 5][dice.random_range(0..6)];
-        self.device.settings.set("trims", most);
+        let listed = [0, 0, 1, 2, 3, 5][dice.random_range(0..6)];
+        self.device.settings.set("trims", listed);
     }
 
+    /// Draws the habits: even, dense, sprawling or crowded (see the head of this file). Dense
+    /// habits are for databases, whose pages have several records.
     fn draw_habits(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {
         let records = matches!(subject, Subject::Stack(_));
         let habits = &mut self.habits;
@@ -369,7 +377,9 @@ impl Shape {
         habits.aborts = dice.random_range(5..40);
         habits.patient = dice.random_range(0..20);
         match dice.random_range(0..10) {
+            // Even.
             0..2 => self.clients = dice.random_range(2..8),
+            // Dense.
             2..7 if records => {
                 self.clients = dice.random_range(2..6);
                 self.pages = dice.random_range(3..8);
@@ -386,24 +396,29 @@ impl Shape {
                 let mean = (room / habits.slots).saturating_sub(RECORD_HEAD).max(1);
                 habits.bytes = (1, (2 * mean - 1) as u16);
             }
+            // Sprawling.
             2..8 => {
                 self.clients = dice.random_range(1..4);
                 self.pages = dice.random_range(16..49);
                 habits.writes = dice.random_range(12..60);
                 self.device.may_fill = true;
             }
+            // Crowded, on the smallest log.
             _ => {
                 self.clients = dice.random_range(12..33);
                 self.database.log_pages = None;
                 self.device.may_fill = true;
             }
         }
+        // Four slots are the default: these habits are not dense.
         if records && habits.slots == 4 && dice.random_bool(0.5) {
             habits.bytes = (1, dice.random_range(2..40));
         }
         habits.at_once = [50, 80, 95, 99][dice.random_range(0..4)];
     }
 
+    /// Makes collections overtake each other, for numbers from [`COLLIDING`] on: several planes,
+    /// hardly any room, short transactions over many pages, and two frames.
     fn collide(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {
         let device = &mut self.device;
         (device.channels, device.planes_per_channel) =
@@ -421,7 +436,7 @@ impl Shape {
         let habits = &mut self.habits;
         habits.writes = dice.random_range(2..8);
         (habits.brief, habits.patient, habits.stays) = (0, 0, 0);
-        // Determines whether flags of committed or of rolled-back transactions matter.
+        // CFC_ex sets flags at commits, AFC_ex at rollbacks: these have to be frequent.
         habits.aborts = match subject {
             Subject::Stack(Stack::CfcEx) => dice.random_range(0..10),
             _ => dice.random_range(10..40),
@@ -436,6 +451,8 @@ impl Shape {
         database.max_c = dice.random_range(2..9);
     }
 
+    /// Makes the device tiny, for numbers from [`TINY`] on: a few operations then fill, seal and
+    /// collect blocks, so that runs with every outcome stay short.
     fn make_tiny(&mut self, dice: &mut Pcg64Mcg) {
         let device = &mut self.device;
         (device.channels, device.planes_per_channel) = (1, dice.random_range(1..4));
@@ -502,6 +519,7 @@ impl Shape {
         habits.aborts = dice.random_range(5..50);
     }
 
+    /// Draws unusual settings of a database, for numbers from [`UNUSUAL`] on.
     fn draw_unusual(&mut self, dice: &mut Pcg64Mcg, stack: Stack) {
         self.habits.touches = true;
         let database = &mut self.database;
@@ -520,7 +538,7 @@ impl Shape {
         for flag in ["flush_aborted", "log_page_each", "log_padded", "flags_all"] {
             database.settings.set(flag, dice.random_bool(0.3));
         }
-        // The minimum log is drawn as well; padded pages would soon fill it.
+        // Padded pages soon fill a log, so it is twice as long. `None` stays the minimum log.
         database.log_pages = database.log_pages.map(|pages| 2 * pages);
     }
 }

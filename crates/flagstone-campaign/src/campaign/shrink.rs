@@ -10,8 +10,8 @@ use rand_pcg::Pcg64Mcg;
 /// Maximum number of candidates tried.
 const TRIES: u64 = 6_000;
 
-/// The failing run with the fewest flash operations that a search finds: blank device, plain shape,
-/// fewer clients and pages, fewer and earlier cuts, then random variations.
+/// The smallest failing run that a random search finds. It tries a blank device, the plain shape,
+/// fewer clients and pages, fewer and earlier cuts, other outcomes and other seeds.
 pub(super) fn shrink(id: &RunId) -> RunId {
     let bases = Bases::default();
     let mut best = (size(id, &bases).unwrap_or(u64::MAX), id.clone());
@@ -60,7 +60,8 @@ pub(super) fn shrink(id: &RunId) -> RunId {
     best.1
 }
 
-/// Number of operations of a failing run; `None` if it does not fail.
+/// Size of a failing run: mostly its flash operations, also its client steps and whether its device
+/// is aged, since a report describes all of these. `None` if the run does not fail.
 fn size(id: &RunId, bases: &Bases) -> Option<u64> {
     let (work, result) = execute(id, &bases.get(&id.base), &None);
     let Work {

@@ -77,7 +77,8 @@ impl DeviceTraits {
 }
 
 impl Shape {
-    /// Gives the device of a shape the properties of a user's device.
+    /// Gives the device of a shape the properties of a user's device that shapes have. `Scene::new`
+    /// takes the others (spare area, cell type, latencies, checksums) from the layout itself.
     pub(super) fn take_over(&mut self, traits: &DeviceTraits) {
         let (device, from) = (&mut self.device, &traits.layout);
         device.channels = from.channels;

@@ -15,6 +15,7 @@ fn put(mut number: u64, into: &mut Vec<u8>) {
     into.push(number as u8);
 }
 
+/// Takes a varint from the front of `bytes`; `None` if there is none.
 fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
@@ -28,7 +29,8 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Encodes a payload as a record.
+/// Encodes a payload as a record. Its length is between the two of `Lengths`, determined by the
+/// payload; only a record whose name and number need more bytes is longer.
 pub(super) fn emit(payload: &Payload, (from, to): Lengths, into: &mut Vec<u8>) {
     let (name, nth) = write_of(payload).expect("it is a payload");
     into.clear();

@@ -95,6 +95,8 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// The state at the start of a run on a device with the contents of `oracle`. Transactions are
+    /// named from `first_name` on.
     pub(super) fn new(id: &BaseId, shape: &Shape, oracle: Oracle, first_name: u64) -> Known {
         Known {
             oracle,
@@ -134,6 +136,7 @@ impl Known {
         self.note(|| "the device is full".into());
     }
 
+    /// Adds a note to the report, if there is one.
     pub(super) fn note(&self, text: impl FnOnce() -> String) {
         if let Some(story) = &self.story {
             let text = text();
@@ -204,7 +207,7 @@ impl Known {
         self.now += Nanos::from_micros(micros);
     }
 
-    /// The plan of a new transaction.
+    /// Draws the plan of a new transaction: brief, patient (four times as many writes) or ordinary.
     pub(super) fn intent(&self, dice: &mut Pcg64Mcg) -> Intent {
         let Habits {
             writes,
