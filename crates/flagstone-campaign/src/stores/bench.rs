@@ -122,6 +122,7 @@ impl StoreBench {
             if made >= warm_up && of_store.0.is_empty() {
                 before = store.medium_stats();
             }
+            // No turn has commits of both the warm-up and the measurement.
             let end = if made < warm_up {
                 warm_up
             } else {
@@ -163,6 +164,7 @@ impl StoreBench {
         })
     }
 
+    /// Commits a transaction. Returns how long that took.
     fn commit(&self, store: &mut PageStore, dice: &mut Pcg64Mcg) -> Result<Duration, StoreError> {
         let mut page = [7; PageStore::PAGE_BYTES];
         let start = Instant::now();
@@ -198,6 +200,8 @@ impl StoreBench {
         make().map_err(|error| io("making the file of the floor", error))
     }
 
+    /// Writes the pages of one commit to the floor's file, at random, and syncs it. Returns how
+    /// long that took.
     fn floor_commit(&self, file: &File, dice: &mut Pcg64Mcg) -> Result<Duration, StoreError> {
         let bytes = vec![dice.random::<u8>(); self.pages_a_commit as usize * MEDIUM_PAGE_BYTES];
         let last = (FLOOR_BYTES - bytes.len()) / MEDIUM_PAGE_BYTES;

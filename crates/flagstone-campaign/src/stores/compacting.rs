@@ -28,7 +28,8 @@ impl Compactor {
         }
     }
 
-    /// Whether to compact the store now, and from which page on to trim before.
+    /// Whether to compact the store now: the outer `None` if not. The inner option is the page from
+    /// which on to trim before.
     pub(super) fn is_due(&mut self, pages: Places) -> Option<Option<u32>> {
         let dice = self.dice.as_mut()?;
         if dice.random_range(0..10) > 0 {
@@ -60,6 +61,8 @@ impl StoreRun<Pages> {
         Ok(())
     }
 
+    /// Commits a transaction that trims all nonempty pages from `first` on, as far as the store has
+    /// room.
     fn trim_from(&mut self, store: &mut Pair, life: &mut Life<Model>, first: u32) -> Done<()> {
         let tx = store.begin().map_err(failed("begin"))?;
         let held: Vec<u32> = life.newest().held_from(first).collect();

@@ -61,6 +61,7 @@ pub struct StoreTally {
     pub first: Option<String>,
 }
 
+/// Keeps `first`: the findings of a campaign have the violation of each run.
 impl AddAssign for StoreTally {
     fn add_assign(&mut self, other: StoreTally) {
         self.cuts += other.cuts;
@@ -244,7 +245,7 @@ impl<S> Life<S> {
         self.changed();
     }
 
-    /// Whether no cut has happened yet.
+    /// Whether no cut has happened yet, given the `depth` of the run.
     pub(super) fn is_first(&self, depth: u32) -> bool {
         self.depth == depth
     }
@@ -324,6 +325,7 @@ pub(super) struct StoreRun<W> {
     pub(super) tally: StoreTally,
     /// The number of the last write, which determines its bytes.
     pub(super) tag: u64,
+    /// One in this many medium operations is examined.
     every: u32,
 }
 
@@ -356,7 +358,7 @@ pub(super) fn carry_out<W: World>(id: &StoreRunId, on_chip: bool) -> StoreTally 
 }
 
 impl<W: World> StoreRun<W> {
-    /// A run that another campaign executes.
+    /// A run at its beginning; runs with rot and older stores use its clients only.
     pub(super) fn of(id: &StoreRunId, world: W) -> StoreRun<W> {
         StoreRun {
             id: *id,
@@ -411,7 +413,8 @@ impl<W: World> StoreRun<W> {
         }
     }
 
-    /// Cuts a copy, opens what is left, and compares it with the allowed states.
+    /// Cuts a copy, opens what is left, and compares it with the allowed states. Once in six times,
+    /// clients then use that store, which is cut again.
     fn cut(&mut self, moment: &Moment, life: &Life<W::State>, dice: &mut Pcg64Mcg) {
         let Moment { medium, right, .. } = moment;
         if self.tally.cuts >= CUTS_MAX {

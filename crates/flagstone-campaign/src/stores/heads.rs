@@ -135,6 +135,8 @@ fn newest(head: &[u8]) -> usize {
 }
 
 impl Case {
+    /// Draws a damage of a medium with the superblocks `head`; `aged` is the control. The newer
+    /// superblock is damaged two of three times.
     fn draw(aged: bool, head: &[u8], dice: &mut Pcg64Mcg) -> Case {
         let damage = match dice.random_range(0..6) {
             _ if aged => Damage::Aged,
@@ -172,6 +174,7 @@ impl Case {
         medium
     }
 
+    /// Damages superblock number `copy` in the bytes of a medium.
     fn write(&self, bytes: &mut [u8], copy: usize) {
         let (here, other) = (copy * MEDIUM_PAGE_BYTES, (1 - copy) * MEDIUM_PAGE_BYTES);
         let page = here..here + MEDIUM_PAGE_BYTES;
@@ -326,7 +329,8 @@ impl HeadRun<'_> {
         Ok(())
     }
 
-    /// Damages the medium once, and examines it in all ways.
+    /// Damages the medium once, and examines it in all ways. The control examines the medium of the
+    /// previous call, unharmed, against the newer model.
     fn damage(&mut self, left: &Recorded) {
         let older;
         let mut left = left;
@@ -357,7 +361,8 @@ impl HeadRun<'_> {
         }
     }
 
-    /// Opens a damaged store: read-only, with a check, and for writing.
+    /// Opens a damaged store: read-only, with a check, and for writing. It must hold the model's
+    /// pages and take another commit. If it does not open read-only, it may not open for writing.
     fn open(&mut self, left: &Recorded, case: Case) -> Result<(), String> {
         let reading = self.options.clone().reading().uncached();
         let opened = PageStore::on(Box::new(case.on(left)), &reading);
@@ -396,7 +401,8 @@ impl HeadRun<'_> {
         Ok(())
     }
 
-    /// Repairs a damaged store.
+    /// Repairs a damaged store. Only a store without superblocks may stay unrepaired or lose data,
+    /// which the repair must report.
     fn repair(&mut self, left: &Recorded, case: Case) -> Result<(), String> {
         let (from, to) = (self.folder.join("damaged"), self.folder.join("repaired"));
         let written = std::fs::write(&from, case.on(left).to_vec());

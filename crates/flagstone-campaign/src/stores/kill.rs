@@ -26,6 +26,7 @@ fn writes(number: u64) -> impl Iterator<Item = Lpn> {
     (0..count).map(move |_| Lpn(1 + dice.random_range(0..PAGES)))
 }
 
+/// The transaction number that a page holds; 0 if it is empty. `page` is a buffer.
 fn number_in(store: &mut PageStore, page: &mut [u8], at: Lpn) -> Result<u64, StoreError> {
     let bytes = store.read(None, at, page)?.unwrap_or(0);
     let word = page[..bytes]

@@ -23,7 +23,7 @@ const TABLES: [(&str, TableKind); 3] = [
 /// The table and key that hold the number of the last transaction.
 const COUNTER: (&str, &[u8]) = ("counter", b"last");
 
-/// A change of a row: table, key, and value; `None` for a removal.
+/// A change of a row: index in [`TABLES`], key, and value; `None` for a removal.
 type Change = (usize, Vec<u8>, Option<Vec<u8>>);
 
 /// The changes of transaction `number`.
@@ -45,6 +45,7 @@ fn changes(number: u64) -> Vec<Change> {
     (0..count).map(change).collect()
 }
 
+/// Makes the changes of transaction `number`.
 fn apply(tx: &mut WriteTx, number: u64) -> Result<(), StoreError> {
     for (table, key, value) in changes(number) {
         let (name, kind) = TABLES[table];
@@ -119,7 +120,8 @@ pub(super) struct Rows(BTreeMap<(usize, Vec<u8>), Vec<u8>>);
 
 impl Rows {
     /// Opens the store and compares it with all transactions up to the last one found, which must
-    /// be at least `least`. Returns that transaction's number.
+    /// be at least `least`. `last` is the last one that these rows contain already. Returns the
+    /// number of the one found.
     pub(super) fn verify(
         &mut self,
         path: &Path,

@@ -160,7 +160,7 @@ impl Lying {
         Lying { end, ..self }
     }
 
-    /// Whether a range extends beyond the limit.
+    /// Whether a range that ends at byte `end` extends beyond the limit.
     fn is_beyond(&self, end: u64) -> bool {
         self.end.is_some_and(|most| end > most) && self.has_blocks()
     }
@@ -257,10 +257,12 @@ impl Medium for Lying {
         Ok(())
     }
 
+    /// Writes, changes or drops a write as the lie says, and notes for [`Lying::sync`] what was
+    /// written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let is_superblock = offset < 2 * MEDIUM_PAGE_BYTES as u64;
         if is_superblock && self.lie == Lie::Superblocks {
-            // The last superblock that creation writes.
+            // Creation writes the superblock at offset 0 last. Once it is there, neither changes.
             let mut first = [0; 8];
             self.below.read_at(0, &mut first)?;
             if first != [0; 8] {
@@ -293,6 +295,7 @@ impl Medium for Lying {
         self.below.bytes()
     }
 
+    /// Refuses space beyond the limit and, with `refusing`, half of the requests at random.
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         // A new store writes its first superblock, without blocks, before it reserves room.
         let is_new = !self.has_blocks();

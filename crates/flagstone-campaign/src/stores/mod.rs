@@ -129,6 +129,7 @@ pub struct StoreRunId {
 }
 
 impl fmt::Display for StoreRunId {
+    /// Such as `store.seal.filled/n3/s17`: subject, protocol, lie, kinds of runs; depth; seed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.subject.word(), self.protocol)?;
         if self.lie != Lie::None {
@@ -153,6 +154,8 @@ impl fmt::Display for StoreRunId {
 impl FromStr for StoreRunId {
     type Err = String;
 
+    /// Parses a run id in the spelling of `Display`. Refuses a lie that is no control of the
+    /// subject.
     fn from_str(text: &str) -> Result<StoreRunId, String> {
         let wrong = || {
             format!(
@@ -197,11 +200,12 @@ impl FromStr for StoreRunId {
                 "`{text}` is about an encrypted store: build with the feature `encryption`"
             ));
         }
-        let is_one = match subject {
+        // Tables have only runs under SEAL, and their stores always grow.
+        let is_possible = match subject {
             StoreSubject::Pages => true,
             StoreSubject::Tables => run.protocol == Kind::Seal && !run.grows,
         };
-        if run.to_string() == text && is_one && subject.has(run.lie) {
+        if run.to_string() == text && is_possible && subject.has(run.lie) {
             Ok(run)
         } else {
             Err(wrong())

@@ -96,6 +96,8 @@ pub(super) fn medium<W: World>(id: &StoreRunId) -> Done<Recorded> {
     Ok(medium)
 }
 
+/// The medium of a run, filled with its initial contents. The superblocks of an older store are
+/// zeros, and its marks are zeros or noise.
 fn filled<W: World>(id: &StoreRunId) -> Done<Recorded> {
     let (held, mut dice) = id.held();
     let mut bytes = match held {

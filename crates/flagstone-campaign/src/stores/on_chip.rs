@@ -116,6 +116,7 @@ impl OnChip {
         OnChip::with(None)
     }
 
+    /// A chip without operations to follow.
     fn with(now: Option<Moment>) -> OnChip {
         OnChip(Arc::new(Mutex::new(State {
             now,
@@ -176,15 +177,16 @@ impl OnChip {
         }
     }
 
-    /// Begins a new opening of the medium, with its size.
-    pub(super) fn opens(&self, glance: Option<&Glance>, geometry: &Geometry, most: u32) {
+    /// Begins a new opening of the medium, whose size is `geometry`. Creates the chip at the first
+    /// opening, with room for a store of `blocks_max` blocks.
+    pub(super) fn opens(&self, glance: Option<&Glance>, geometry: &Geometry, blocks_max: u32) {
         let state = &mut *self.state();
         let opening = glance.map_or(0, Glance::openings) + 1;
         match &mut state.now {
             Some(now) => now.opening = opening,
             None => {
                 let mut roomy = *geometry;
-                roomy.blocks_per_plane = most.max(2 * geometry.blocks());
+                roomy.blocks_per_plane = blocks_max.max(2 * geometry.blocks());
                 // An odd page size makes each page be copied separately.
                 roomy.page_bytes += 1;
                 let chip = Chip::new(roomy, timing(), geometry.spare_bytes as usize);
@@ -218,6 +220,7 @@ impl OnChip {
         let mut state = self.state();
         // The close of a store on a medium waits for everything that the next opening relies on.
         state.ahead.retain(|event| *event != Event::Sync);
+        // The chip is the same at all operations that it need not follow, so it is copied for each.
         let (issued, followed) = (state.issued, state.followed);
         let wanted: Vec<u64> = state.wanted.range(followed..=issued).copied().collect();
         for at in wanted {
@@ -288,8 +291,8 @@ impl Moment {
         let cannot = |error| format!("the medium cannot be looked at: {error}");
         let glance = Glance::at(Box::new(left.clone()), options).map_err(cannot)?;
         let ops = self.power.in_flight();
-        // Per block: how many of its erases in this opening were complete or came before an
-        // operation, and how many have landed.
+        // Per block: the number of its erases in this opening that no cut can undo (`era`, which
+        // the loop over operations in flight then counts up), and of those that have landed.
         let mut eras: BTreeMap<Pbn, (usize, usize)> = BTreeMap::new();
         let geometry = *self.power.geometry();
         let none = Vec::new();
@@ -335,7 +338,7 @@ impl Moment {
                 Change::Program(at) => {
                     let (era, landed) = eras[&geometry.block_of(at)];
                     match (era.cmp(&landed), &glance) {
-                        // The block was erased later.
+                        // An erase after this program has landed, so the program has as well.
                         (std::cmp::Ordering::Less, _) => Left::All,
                         (std::cmp::Ordering::Equal, Some(glance)) => {
                             match glance.page(at).map_err(cannot)? {
@@ -348,6 +351,7 @@ impl Moment {
                                 Shown::Torn => Left::Torn,
                             }
                         }
+                        // An erase before this program has not landed, or there is no store.
                         _ => Left::Nothing,
                     }
                 }
@@ -493,6 +497,7 @@ impl Flash for Cutting {
         &self.geometry
     }
 
+    /// Reads a page of the chip; the read takes no time, as on a medium.
     fn read(
         &mut self,
         now: Nanos,

@@ -159,6 +159,7 @@ impl Idler {
 pub(super) struct LiveTx {
     pub(super) tx: TxId,
     writes: Writes,
+    /// Number of writes left before it ends.
     left: u32,
 }
 
@@ -179,6 +180,8 @@ impl StoreRun<Pages> {
         [options, locked]
     }
 
+    /// Opens the store on a medium that may lie, be limited or refuse room, and the one on the chip
+    /// if there is a chip.
     fn open(&self, media: &Media) -> Result<Pair, StoreError> {
         let [options, locked] = self.options();
         let Pages {
@@ -207,8 +210,8 @@ impl StoreRun<Pages> {
         closed.map_err(failed("close"))
     }
 
-    /// Checks that a store marked as closed lost nothing that it wrote before, even if that is
-    /// unused: neither tables for the next opening nor unreferenced pages.
+    /// Checks a store that is marked as closed: it lost nothing that it wrote before, not even what
+    /// the next opening can do without (its tables, and pages that nothing refers to).
     fn closed_whole(&self, left: &Recorded) -> Done<()> {
         let [_, locked] = self.options();
         let mut reading = locked.uncached();

@@ -25,7 +25,7 @@ impl Pair {
     }
 
     /// Opens both. `options` has no key; the store on the medium uses `locked`. The chip has room
-    /// for a store of `most` blocks.
+    /// for a store of `blocks_max` blocks.
     ///
     /// The chip lacks the tables that a close leaves. The result of an opening from tables is
     /// compared with the chip, and then the store on the medium is reopened without them. So both
@@ -34,7 +34,7 @@ impl Pair {
         medium: impl Fn() -> Lying,
         chip: &OnChip,
         [options, locked]: [&OpenOptions; 2],
-        most: u32,
+        blocks_max: u32,
     ) -> Result<Pair, StoreError> {
         let glance = Glance::at(Box::new(medium().below()), locked)?;
         let (mut by_tables, mut without) = (None, locked.clone());
@@ -45,7 +45,7 @@ impl Pair {
         // The chip ignores what a store keeps outside its flash.
         let nothing = || Box::new(Recorded::default());
         let twin = |geometry| {
-            chip.opens(glance.as_ref(), &geometry, most);
+            chip.opens(glance.as_ref(), &geometry, blocks_max);
             PageStore::through(nothing(), options, |_| chip.flash(geometry))
         };
         if let Some(mut store) = by_tables {
@@ -67,6 +67,8 @@ impl Pair {
         &mut self.store
     }
 
+    /// Makes a call to both stores. Returns the answer of the one on the medium, and notes a
+    /// different one of the chip. `what` names the call.
     fn both<T: Debug>(
         &mut self,
         what: &str,

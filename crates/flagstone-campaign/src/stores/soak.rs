@@ -265,6 +265,7 @@ impl Soak {
         }
     }
 
+    /// Compacts the store in a process that is killed after a random time, unless it has ended.
     fn kill_compaction(&self, dice: &mut Pcg64Mcg, report: &mut SoakReport) -> io::Result<()> {
         let mut command = Command::new(&self.program);
         command.args(["store", "compact"]).arg(self.store());

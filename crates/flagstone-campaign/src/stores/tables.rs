@@ -138,6 +138,7 @@ impl StoreRun<Tables> {
             .map_err(failed("it does not open for reading"))
     }
 
+    /// Returns `true` once in `times` calls of a crowded run, never in another run.
     fn is_crowded_once_in(&mut self, times: u32) -> bool {
         self.world
             .crowd
@@ -227,7 +228,8 @@ impl StoreRun<Tables> {
         Ok(())
     }
 
-    /// The steps of one transaction.
+    /// The steps of one transaction, which change `state` like the store: rows, savepoints, tables
+    /// that are dropped, and in crowded runs many tables at once.
     pub(super) fn change(
         &mut self,
         tx: &mut WriteTx,
@@ -281,6 +283,7 @@ impl StoreRun<Tables> {
         crowded.unwrap_or_else(|| TABLES[dice.random_range(0..TABLES.len())])
     }
 
+    /// One step on a table: changes `table` and its model `rows` alike, or compares them.
     fn change_table(
         &mut self,
         table: &mut TableMut<'_>,
@@ -518,7 +521,7 @@ impl World for Tables {
             return Ok(medium.cut(landing));
         }
         let medium = medium.snapshot();
-        // The medium fails for the process that ends.
+        // An ordered failure of the medium ends with the process.
         medium.fail_at(None);
         may.counted(&run.info(&medium)?)?;
         let opened = run.open(&medium);

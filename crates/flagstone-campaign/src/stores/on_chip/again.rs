@@ -16,8 +16,8 @@ use flagstone_store::Glance;
 pub(super) struct WholeAgain(Vec<(Ppn, Vec<u8>, Vec<u8>)>);
 
 impl WholeAgain {
-    /// Records a page that is intact on the medium but does not hold its last program. Returns
-    /// whether it has its first contents again.
+    /// Compares page `at`, which is intact on the medium, with its last program on the chip. If
+    /// they differ, the page has its first contents again: records it, and returns `true`.
     pub(super) fn note(
         &mut self,
         power: &PowerCut,

@@ -97,8 +97,13 @@ impl Aim {
 enum Role {
     Superblock,
     Mark(u32),
-    Page { block: u32, page: u32 },
+    Page {
+        block: u32,
+        page: u32,
+    },
+    /// A page of the tables that a close left behind the last block, by its number.
     Rest(u32),
+    /// Behind the store.
     Behind,
 }
 
@@ -107,6 +112,7 @@ enum Role {
 pub(super) struct Shape {
     pages_per_block: u32,
     blocks: u32,
+    /// Number of pages of the tables that a close left.
     rested: u32,
     identity: u64,
     /// Whether the newest superblock is marked as closed.
@@ -166,10 +172,13 @@ impl Shape {
         newest.1
     }
 
+    /// The medium page of a block's mark, which the pages of the block follow.
     fn mark(&self, block: u32) -> u64 {
         2 + u64::from(block) * (u64::from(self.pages_per_block) + 1)
     }
 
+    /// The role of medium page `place`: two superblocks come first, then blocks, each with its
+    /// mark.
     fn role(&self, place: u64) -> Role {
         let stride = u64::from(self.pages_per_block) + 1;
         let (block, page) = (
@@ -363,6 +372,7 @@ impl<'a> Site<'a> {
             }
             Aim::First => that(&|found| found.page == 0),
             Aim::LastOfTx => that(&|found| found.is_last),
+            // `Damage::draw` chooses these: they depend on the commits.
             Aim::Commit => Vec::new(),
             Aim::Mark => role(&|role| matches!(role, Role::Mark(_))),
             Aim::Summary => that(&|found| kind(found) == Some(PageKind::Summary)),
@@ -434,7 +444,8 @@ pub(super) struct Damage {
 }
 
 impl Damage {
-    /// Draws damage and applies it to a copy of the medium. `commits` maps a write to its commit.
+    /// Draws damage and applies it to a copy of the medium. `commit_of` maps a write to its commit.
+    /// An aim without pages becomes [`Aim::Any`].
     pub(super) fn draw(
         site: &Site<'_>,
         commit_of: &dyn Fn(u64) -> usize,
@@ -477,7 +488,7 @@ impl Damage {
     }
 }
 
-/// A damaged page, and a description.
+/// A damaged page, and a description. `older` has its earlier contents, newest first.
 fn harmed(harm: Harm, page: &Bytes, older: &[Bytes], dice: &mut Pcg64Mcg) -> (Bytes, String) {
     let mut bytes = Bytes::clone(page);
     let changed = Arc::make_mut(&mut bytes);

@@ -68,6 +68,7 @@ impl fmt::Display for RotRunId {
 impl FromStr for RotRunId {
     type Err = String;
 
+    /// Parses a run id in the spelling of `Display`. Refuses a lie that is no control of such runs.
     fn from_str(text: &str) -> Result<RotRunId, String> {
         let wrong = || {
             format!(
@@ -115,11 +116,11 @@ impl FromStr for RotRunId {
                 "`{text}` is about an encrypted store: build with the feature `encryption`"
             ));
         }
-        let is_one = match subject {
+        let is_possible = match subject {
             StoreSubject::Pages => suits(protocol),
             StoreSubject::Tables => protocol == Kind::Seal,
         };
-        if run.to_string() == text && is_one && RotRunId::has(run.lie) {
+        if run.to_string() == text && is_possible && RotRunId::has(run.lie) {
             Ok(run)
         } else {
             Err(wrong())

@@ -116,8 +116,8 @@ pub(super) fn go_on<K: Kept>(kept: &K, past: &mut Past<K::State>) -> Result<(), 
     }
 }
 
-/// The first commit that may be the newest one found: earlier ones are proven by a later intact
-/// commit.
+/// The oldest commit whose state a damaged store may show: the newest one with all pages intact,
+/// which must be there with everything before it. 0, the empty store, if no commit is intact.
 fn first_allowed<S: Clone + Default>(past: &Past<S>, site: &Site<'_>, damage: &Damage) -> usize {
     let last = past.commits.len() - 1;
     let damaged = |place: &u64| damage.pages.contains_key(place);
@@ -132,6 +132,7 @@ fn first_allowed<S: Clone + Default>(past: &Past<S>, site: &Site<'_>, damage: &D
             past.commits[number - 1].durable,
             past.commits[number].durable,
         );
+        // Pages that the commit made durable.
         let is_of = |write: Option<u64>| write.is_some_and(|write| write > from && write <= to);
         let places: Vec<u64> = (site.log.pages.keys().copied())
             .filter(|&place| site.shape.is_in_blocks(place) && is_of(site.log.written(place)))
@@ -164,6 +165,8 @@ pub(super) fn verdict<K: Kept>(
     Ok((outcome, what))
 }
 
+/// The outcome of a damaged store, before silent losses of whole blocks or flushes are told apart;
+/// and what it showed, in words. `left` is the damaged medium.
 fn said<K: Kept>(
     kept: &K,
     past: &Past<K::State>,
@@ -212,6 +215,7 @@ fn said<K: Kept>(
             ),
         });
     };
+    // An earlier state from `first` on: nothing intact proves the missing commits.
     let last = past.commits.len() - 1;
     for number in (first..last).rev() {
         let state = &past.commits[number].state;
@@ -247,7 +251,7 @@ fn said<K: Kept>(
 }
 
 /// Reopens a damaged store after another transaction and a close. Earlier contents must still be
-/// present, or give an error.
+/// present, or give an error. `states` are those that the first opening may have shown with `view`.
 fn still_there<'a, K: Kept<State: 'a>>(
     kept: &K,
     left: &Recorded,
@@ -287,8 +291,8 @@ fn agrees<K: Kept>(kept: &K, past: &Past<K::State>, view: &K::View) -> Option<St
     }
 }
 
-/// Repairs a damaged store into a new one. If the report names no loss, all data must be present.
-/// The error describes a silent loss.
+/// Repairs a damaged store into a new one. If the report names no loss, the state must be there of
+/// commit `first` or a later one. The error describes a silent loss.
 fn repaired<K: Kept>(
     kept: &K,
     past: &Past<K::State>,

@@ -161,6 +161,7 @@ impl RotRunId {
     }
 }
 
+/// The medium of a run with one damage, before the damage and after it.
 fn media<K: Kept>(id: &RotRunId) -> Result<[Vec<u8>; 2], String> {
     let number = id.damage.ok_or("the id has no number of a damage")?;
     let mut dice = Pcg64Mcg::seed_from_u64(id.seed);
@@ -247,6 +248,7 @@ fn history<K: Kept>(
 fn story<K: Kept>(kept: &K, past: &Past<K::State>, site: &Site<'_>, damage: &Damage) -> String {
     let mut lines = vec![format!("  store: {}", kept.about())];
     let skipped = past.commits.len().saturating_sub(TOLD);
+    // The commit that made a medium page durable.
     let of = |place: &u64| past.commit_of(site.log.written(*place).unwrap_or(0));
     let damaged: BTreeSet<usize> = damage.pages.keys().map(of).collect();
     let mut events = past.events.iter().peekable();

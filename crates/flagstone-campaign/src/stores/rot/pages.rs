@@ -73,7 +73,8 @@ impl RottenPages {
         PageStore::on(medium, &self.options())
     }
 
-    /// Performs up to 8 writes of a client. Returns whether there was space for them.
+    /// Performs up to 8 of the remaining writes of a transaction. None remain once a write finds no
+    /// space.
     fn write(
         &mut self,
         store: &mut PageStore,
@@ -140,7 +141,8 @@ impl RottenPages {
         past.acknowledge(state, counts, about);
     }
 
-    /// Commits another transaction on a medium that is about to fail, and cuts the power.
+    /// Commits another transaction on a medium that is about to fail, as in a power cut. The caller
+    /// cuts the medium.
     fn cut(
         &mut self,
         store: &mut PageStore,
@@ -228,7 +230,7 @@ impl RottenPages {
                 ))
             }
         };
-        // Ignore what the store writes when it is dropped.
+        // The log is taken before the drop of the store, whose writes are none of the past.
         let log = past.media.log();
         past.leave(left, log);
         drop(store);
@@ -347,7 +349,7 @@ impl Kept for RottenPages {
                 Err(error) => return Err(failed("commit")(error)),
             }
         }
-        // One more transaction may be begun at the end.
+        // Some transactions stay live, but fewer than the device allows: `end` may begin one more.
         for (left, LiveTx { tx, .. }) in (0..live.len()).rev().zip(live) {
             if end == End::Cut || left + 1 >= most || dice.random_range(0..2) == 0 {
                 store.abort(tx).map_err(failed("abort"))?;

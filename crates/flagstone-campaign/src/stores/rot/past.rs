@@ -55,6 +55,7 @@ impl Log {
         older
     }
 
+    /// Records a write of `bytes` bytes that the medium holds already.
     fn write(&mut self, medium: &Recorded, offset: u64, bytes: usize) {
         self.writes += 1;
         for place in offset / PAGE..(offset + bytes as u64).div_ceil(PAGE) {
@@ -249,6 +250,7 @@ pub(super) struct Past<S> {
 }
 
 impl<S: Clone + Default> Past<S> {
+    /// A history that begins with an empty store, its commit 0.
     pub(super) fn new() -> Past<S> {
         let empty = Committed {
             state: S::default(),
@@ -283,6 +285,7 @@ impl<S: Clone + Default> Past<S> {
         });
     }
 
+    /// Records an event after the newest commit.
     pub(super) fn tell(&mut self, what: impl Into<String>) {
         self.events.push((self.commits.len() - 1, what.into()));
     }

@@ -38,7 +38,7 @@ pub(super) struct Shown {
     kind: Option<TableKind>,
     /// The rows, up to an error other than damage.
     rows: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Lost keys that the iterator reported, and whether it ended with an error.
+    /// Ranges of lost keys that the iterator reported, and whether it ended with another error.
     lost: Vec<LostKeys>,
     has_ended: bool,
     /// Keys that were looked up, with their values if readable.
@@ -55,6 +55,8 @@ pub(super) struct View {
 }
 
 impl RottenTables {
+    /// Ends the life of a store, and sets the medium that it leaves. Except after a close, the log
+    /// is taken before the store is dropped, whose writes are none of the past.
     fn end(
         &mut self,
         store: Store,
@@ -174,6 +176,7 @@ fn short(bytes: &[u8]) -> String {
     }
 }
 
+/// Reads a table: all rows, then each key of `wanted`.
 fn show(read: &ReadTx, name: &str, wanted: Option<&Rows>) -> Shown {
     let mut shown = Shown {
         kind: None,
@@ -215,6 +218,7 @@ fn show(read: &ReadTx, name: &str, wanted: Option<&Rows>) -> Shown {
     shown
 }
 
+/// Whether a key is in a range of lost keys.
 fn is_in(key: &[u8], lost: &LostKeys) -> bool {
     let to = lost.to.as_deref();
     key >= &lost.from[..] && to.is_none_or(|to| key < to)

@@ -97,6 +97,7 @@ pub struct RotTally {
     pub told: Option<String>,
 }
 
+/// Keeps `first` and `told`: the findings of a campaign have the first loss of each run.
 impl AddAssign for RotTally {
     fn add_assign(&mut self, other: RotTally) {
         self.histories += other.histories;

@@ -39,7 +39,9 @@ static MANY: LazyLock<Vec<(&'static str, TableKind)>> = LazyLock::new(|| {
 #[derive(Debug, Clone)]
 pub(super) struct Crowd {
     dice: Pcg64Mcg,
+    /// Size limit of the medium in bytes, which changes during the run.
     bound: Arc<AtomicU64>,
+    /// Space bound of the store, see [`OpenOptions::space`](flagstone_store::OpenOptions::space).
     space: f64,
 }
 

@@ -46,6 +46,7 @@ fn key(shape: u32, number: u32) -> Vec<u8> {
 }
 
 impl StoreRun<Tables> {
+    /// Called at each step of a run: scatters rows in one of `every` steps.
     pub(super) fn scatter_now_and_then(
         &mut self,
         store: &Store,
@@ -62,6 +63,8 @@ impl StoreRun<Tables> {
         Ok(())
     }
 
+    /// Inserts some hundred rows in one transaction, deletes most of them in another, and lets the
+    /// store compact or do idle work on the sparse table.
     fn scatter(
         &mut self,
         store: &Store,
@@ -75,7 +78,8 @@ impl StoreRun<Tables> {
             ("cities", TableKind::Hashed),
         ][dice.random_range(0..3)];
         let (rows, shape) = (dice.random_range(100..500), dice.random_range(0..3));
-        let kept = dice.random_range(10..100);
+        // One in this many rows stays.
+        let stays = dice.random_range(10..100);
         self.commit_alone(store, waiting, life, &mut |run, tx, state| {
             let mut table = tx.open_table(name, kind).map_err(failed("a table"))?;
             let all = state.entry(name).or_default();
@@ -91,7 +95,7 @@ impl StoreRun<Tables> {
         self.commit_alone(store, waiting, life, &mut |_, tx, state| {
             let mut table = tx.open_table(name, kind).map_err(failed("a table"))?;
             let all = state.entry(name).or_default();
-            for number in (0..rows).filter(|_| dice.random_range(0..kept) > 0) {
+            for number in (0..rows).filter(|_| dice.random_range(0..stays) > 0) {
                 let key = key(shape, number);
                 let was = table.remove(&key).map_err(failed("a removal"))?;
                 if was != all.remove(&key).is_some() {

@@ -42,6 +42,7 @@ pub(super) struct Wide {
 }
 
 impl Wide {
+    /// Draws the settings of a wide run.
     pub(super) fn draw(seed: u64) -> Wide {
         let mut dice = Pcg64Mcg::seed_from_u64(seed ^ DICE);
         let mut wide = Wide {
@@ -54,6 +55,7 @@ impl Wide {
             rows: None,
             closes: [4, 12, 24][dice.random_range(0..3)],
             is_idle: dice.random_range(0..2) == 0,
+            // Drawn at the end, so that other draws stay the same.
             compacts: 1,
             fails_after: None,
             copies: draw_copies(&mut dice),
