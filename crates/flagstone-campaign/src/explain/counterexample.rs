@@ -27,6 +27,8 @@ pub(crate) struct Told<'a> {
 }
 
 impl Told<'_> {
+    /// The story of the run: only the steps that the violated pages depend on, unless all are
+    /// wanted or the violation names no page.
     pub(crate) fn story(self) -> Story {
         let reader = Reader {
             what: self.what,
@@ -106,6 +108,7 @@ impl Told<'_> {
         }
     }
 
+    /// The verdict, and the reasons for a violation.
     fn ending(&self) -> Ending {
         let Some(violation) = &self.violation else {
             return Ending {
@@ -181,8 +184,9 @@ fn numbers_after<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = u64> 
     })
 }
 
-/// Removes steps that are unrelated to the story. Steps of the power and general ones of the
-/// restart always stay, and so do a removed step's changes.
+/// Replaces consecutive steps that are unrelated to the story by one that has their changes. Steps
+/// of the power, and steps of the host and the restart that concern no single transaction, always
+/// stay.
 pub(super) fn condense(pane: &mut Pane, is_about: &[bool]) {
     let mut kept: Vec<Step> = Vec::new();
     for (step, is_about) in std::mem::take(&mut pane.steps).into_iter().zip(is_about) {

@@ -38,12 +38,14 @@ struct Version<'a> {
 }
 
 impl Version<'_> {
+    /// The logical page, if it is a version of one.
     fn lpn(&self) -> Option<u32> {
         let is_version = matches!(self.page.kind, "data" | "trim");
         let digits = self.page.label.trim_end_matches('∅');
         is_version.then(|| digits.parse().ok()).flatten()
     }
 
+    /// Whether one of these transactions wrote it, or has an entry in its data.
     fn is_of(&self, names: &BTreeSet<String>) -> bool {
         let owner = self.page.owner.as_ref();
         owner.is_some_and(|owner| names.contains(owner))
@@ -74,6 +76,7 @@ pub(super) fn on(pane: &Pane, violated: &Violated, pages_per_block: u32) -> Vec<
         .collect();
     let (names, places) = closure(&versions, violated);
     let blocks: BTreeSet<u32> = places.iter().map(|at| at / pages_per_block).collect();
+    // Whether a log page names one of the transactions, or a violated page.
     let logs = |page: &Page| {
         let is_of_page = |line: &str| {
             let mut fields = line.split(" · ");

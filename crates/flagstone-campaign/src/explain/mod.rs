@@ -56,6 +56,8 @@ pub fn explain(protocol: &str) -> Option<Result<Story, String>> {
     What::by_name(protocol).map(story)
 }
 
+/// The example for a protocol. Both forms are panes if the published one loses data; long examples
+/// are condensed to the transactions that they are about.
 fn story(what: What) -> Result<Story, String> {
     let subject = Subject::new(what, PAGES);
     let example = Example::find(&subject)?;
@@ -110,6 +112,7 @@ fn story(what: What) -> Result<Story, String> {
     })
 }
 
+/// The rows of a protocol's recovery table.
 fn rules(what: What) -> Vec<Rule> {
     let rule = |row: &flagstone::commit::Row| Rule {
         code: row.code,
@@ -119,7 +122,8 @@ fn rules(what: What) -> Vec<Rule> {
     what.recovery().iter().map(rule).collect()
 }
 
-/// The final contents of the pages that the example is about.
+/// The final contents of the pages that the example has touched, and of all wrong ones; and why
+/// they are wrong.
 fn ending(what: What, seen: &Seen, touched: &BTreeSet<u32>, form: Form) -> Ending {
     let places = seen.pages.iter();
     let shown = places.filter(|place| touched.contains(&place.page) || !place.right);

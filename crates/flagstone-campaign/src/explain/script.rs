@@ -63,6 +63,7 @@ type Writes = BTreeMap<u32, Wrote>;
 /// outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fall {
+    /// The index of the request, the number of its operation, and the outcome as in [`Cut::dice`].
     act: usize,
     nth: u64,
     dice: u64,
@@ -85,6 +86,7 @@ pub(super) struct Seen {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) page: u32,
+    /// By the last acknowledged commit, by a commit in doubt, and as found; `right` if allowed.
     pub(super) before: Option<Wrote>,
     pub(super) doubted: Option<Wrote>,
     pub(super) found: Option<Wrote>,
@@ -111,10 +113,12 @@ impl Place {
 }
 
 impl Plot {
-    /// The client requests, and the index of the first request of the example.
+    /// The client requests, and the index of the first request of the example. Before that, a
+    /// transaction writes all pages, and others rewrite some.
     fn acts(self) -> (Vec<Act>, usize) {
         let mut acts = Vec::new();
         let mut next = 0;
+        // Adds a transaction from its begin to its end, and a rest.
         let mut whole = |acts: &mut Vec<Act>, pages: &[u32], aborts: bool| {
             next += 1;
             acts.push(Act::Begin(next));
@@ -164,6 +168,7 @@ pub(super) struct Played {
     asked: Vec<(u64, Writes, Option<Nanos>)>,
     /// The last transaction that wrote each page.
     written: Vec<u64>,
+    /// When the power failed, if it did.
     failed_at: Option<Nanos>,
     /// Number of operations issued before each act.
     issued: Vec<u64>,
@@ -333,6 +338,7 @@ fn restart(
     };
     let committed = |done: &Option<Nanos>| match (done, failed_at) {
         (Some(done), Some(failed)) => *done <= failed,
+        // Without a cut every commit counts that has ended.
         (done, None) => done.is_some(),
         (None, Some(_)) => false,
     };
@@ -366,6 +372,7 @@ fn restart(
         if shows(writes) {
             right.extend(writes.clone());
         } else if writes.len() > 2 {
+            // It is discarded, although some of its writes, but not all, are on flash.
             let there = on_flash.iter().filter(|there| *there == name).count();
             is_cut_in_two |= (1..writes.len()).contains(&there);
         }
@@ -517,6 +524,8 @@ fn plots(subject: &Subject) -> Result<Vec<Plot>, String> {
     Ok(plots)
 }
 
+/// A cut of an example as a cut of the flash. `issued` has the number of operations before each
+/// request.
 fn cut_of(issued: &[u64], fall: Fall) -> Cut {
     Cut {
         at: issued.get(fall.act).copied().unwrap_or(u64::MAX / 2) + fall.nth,
@@ -525,15 +534,16 @@ fn cut_of(issued: &[u64], fall: Fall) -> Cut {
     }
 }
 
-/// A cut after the three transactions of the example have begun. With `published`, one at which the
-/// published form loses data and the other one does not.
+/// Searches for a cut that shows what the example is for, at late requests first. With `published`:
+/// at any request, if the published form loses data and the other one does not. Otherwise: in the
+/// last two transactions, if one is discarded that is partly on flash (the control loses data).
 fn try_falls(subject: &Subject, plot: Plot, published: bool) -> Result<Option<Fall>, String> {
     let (acts, begins) = plot.acts();
-    let of_last = acts.iter().rposition(|act| matches!(act, Act::Rest));
+    let last_rest = acts.iter().rposition(|act| matches!(act, Act::Rest));
     let first = if published {
         begins
     } else {
-        of_last.unwrap_or(0)
+        last_rest.unwrap_or(0)
     };
     let acts = (&acts[..], begins);
     let form = if published {

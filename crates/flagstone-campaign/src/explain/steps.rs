@@ -28,6 +28,7 @@ struct Making<'a> {
     flash: Vec<Option<Kept>>,
     start: Vec<Option<Page>>,
     steps: Vec<Step>,
+    /// The number of the current request, decision of a restart, or cut; see [`Step::part`].
     part: u32,
     /// Future acknowledgements: instant, transaction, and text.
     coming: Vec<(Nanos, u64, String)>,
@@ -87,6 +88,7 @@ impl Teller {
     }
 }
 
+/// A step with a text only.
 fn blank(part: u32, lane: Lane, text: String) -> Step {
     Step {
         part,
@@ -104,16 +106,19 @@ fn blank(part: u32, lane: Lane, text: String) -> Step {
     }
 }
 
+/// Microseconds; `None` for an instant that stands for "never".
 fn micros(now: Nanos) -> Option<u64> {
     (now.0 < u64::MAX / 4).then_some(now.0 / 1_000)
 }
 
 impl Making<'_> {
+    /// Adds a step after the reads before it. Returns it, so that the caller can add details.
     fn step(&mut self, lane: Lane, now: Option<Nanos>, text: String) -> &mut Step {
         self.flush_reads();
         self.push(lane, now, text)
     }
 
+    /// Adds a step of the transaction whose request the device is executing.
     fn push(&mut self, lane: Lane, now: Option<Nanos>, text: String) -> &mut Step {
         let mut step = blank(self.part, lane, text);
         step.at = now.and_then(micros);
@@ -122,8 +127,11 @@ impl Making<'_> {
         self.steps.last_mut().expect("just pushed")
     }
 
+    /// Adds the step of a remark, or details of the last step. An acknowledgement is kept until the
+    /// instant at which its commit is durable.
     fn remark(&mut self, remark: Remark) {
         match remark {
+            // What was recorded before is the initial state, not a step.
             Remark::Begins => {
                 self.flush_reads();
                 self.steps.clear();
@@ -151,6 +159,7 @@ impl Making<'_> {
                 done: Some(done),
                 ..
             } => self.coming.push((done, who, text)),
+            // A request of a transaction, or without one an event of the power.
             Remark::Said { now, who, text, .. } => {
                 self.acknowledge(now);
                 self.part += 1;
@@ -184,7 +193,8 @@ impl Making<'_> {
         }
     }
 
-    /// Pages that became unreadable, beside those that the last step names with its block or alone.
+    /// Describes pages that became unreadable, except those that the last step names, as a page or
+    /// with its block.
     fn destroyed(&self, after: &[Option<Kept>]) -> Vec<String> {
         let told = self.steps.last().map_or(&[][..], |step| &step.more);
         let mut all = Vec::new();
@@ -205,6 +215,7 @@ impl Making<'_> {
         all
     }
 
+    /// All pages of the flash, as a story shows them.
     fn image(&self) -> Vec<Option<Page>> {
         let page = |kept: &Option<Kept>| {
             let kept = kept.as_ref()?;
@@ -225,6 +236,7 @@ impl Making<'_> {
         }
     }
 
+    /// Attaches the tables of the device to the last step.
     fn shows(&mut self, shown: Shown) {
         self.flush_reads();
         let teller = self.teller;
@@ -279,6 +291,8 @@ impl Making<'_> {
         }
     }
 
+    /// Adds the step of a flash operation, and changes the flash as it did. An operation at which
+    /// the power fails changes nothing here: the image that follows tells its outcome.
     fn operation(&mut self, traced: &Traced) {
         let Traced { now, kind, error } = traced;
         let (now, lost) = (*now, *error == Some(FlashError::PowerLost));
@@ -415,6 +429,8 @@ impl Making<'_> {
         self.push(Lane::Wait, None, text).pages = reads;
     }
 
+    /// Adds the step of a power cut, with the commits in doubt and the outcome of each operation in
+    /// flight.
     fn cut(&mut self, now: Nanos, fates: &[Fate]) {
         self.acknowledge(now);
         self.part += 1;

@@ -183,7 +183,7 @@ pub struct Ending {
     pub text: String,
     /// The reasons.
     pub why: Vec<String>,
-    /// Each page that the story is about: required, allowed and actual contents; whether they are
-    /// right.
+    /// Each page that the story is about: its number, the allowed contents, the contents found, and
+    /// whether these are allowed.
     pub pages: Vec<(u32, String, String, bool)>,
 }

@@ -30,7 +30,7 @@ const PUBLISHED_RECORDS: [&str; 2] = [
      committed when a version is to be reclaimed.",
 ];
 
-/// The protocol.
+/// A protocol, for pages or for records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum What {
     Pages(Kind),
@@ -121,6 +121,7 @@ pub(super) struct Subject {
 }
 
 impl Subject {
+    /// The smallest device of two planes with `pages` logical pages that suits the protocol.
     pub(super) fn new(what: What, pages: u32) -> Subject {
         let mut config = Config::default();
         config.over_provision = 0.0;
@@ -285,6 +286,8 @@ impl Machine {
         self.transactions[&name]
     }
 
+    /// Writes a page in transaction `name`. A record device gets the page's newest image with
+    /// `bytes` as its record. Returns when the program is done.
     pub(super) fn write(
         &mut self,
         now: Nanos,
@@ -308,6 +311,7 @@ impl Machine {
         }
     }
 
+    /// Commits transaction `name`. Returns when that is durable.
     pub(super) fn commit(&mut self, now: Nanos, name: u64) -> Result<Nanos, DeviceError> {
         let tx = self.tx(name);
         match &mut self.running {

@@ -43,6 +43,7 @@ fn lanes(lane: Lane, planes: u32) -> String {
     (0..planes).map(of).collect()
 }
 
+/// Appends a step: its line, and below it the details, spare areas and data of pages that changed.
 fn tell(out: &mut String, step: &Step, planes: u32) {
     let time = step.at.map_or(String::new(), |at| format!("{at} µs"));
     let lanes = lanes(step.lane, planes);
@@ -57,6 +58,7 @@ fn tell(out: &mut String, step: &Step, planes: u32) {
             continue;
         };
         for page in pages.values() {
+            // The first two fields, kind and logical page, are in the step's text.
             let tail = page.spare.iter().skip(2);
             let fields: Vec<String> = tail
                 .map(|(name, value)| format!("{name} {value}"))
@@ -70,6 +72,7 @@ fn tell(out: &mut String, step: &Step, planes: u32) {
     }
 }
 
+/// Appends the final state of a run.
 fn end(out: &mut String, pane: &Pane) {
     let _ = writeln!(out, "\n{}", pane.ending.text);
     for why in &pane.ending.why {
