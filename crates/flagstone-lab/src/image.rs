@@ -248,10 +248,11 @@ fn read_head(bytes: &[u8]) -> Result<(Head, &[u8]), Why> {
     Ok((head, rest.0))
 }
 
+/// The flash contents in an image, which must be of this geometry and setup.
 fn read(bytes: &[u8], geometry: &Geometry, setup: &Setup) -> Result<Contents, Why> {
     let (head, rest) = read_head(bytes)?;
     compare(&head, geometry, setup)?;
-    // A payload may claim to be larger than any memory.
+    // A payload may claim to be larger than any memory: limit it to what the geometry can hold.
     let page = u64::from(geometry.page_bytes) + u64::from(geometry.spare_bytes) + 16;
     let most = geometry.pages() as u64 * page + u64::from(geometry.blocks()) * 16 + 1024;
     if head.payload_bytes > most {
@@ -315,6 +316,7 @@ fn compare(head: &Head, geometry: &Geometry, setup: &Setup) -> Result<(), Why> {
     Ok(())
 }
 
+/// The head for a configuration, without what depends on the contents.
 fn head_of(geometry: &Geometry, setup: &Setup) -> Head {
     Head {
         channels: geometry.channels,
@@ -346,6 +348,8 @@ fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
+/// Encodes the contents of a chip: tables of all pages and blocks, lists of bad blocks and damaged
+/// pages, then each page that has data. All numbers are little-endian.
 fn emit(contents: &Contents) -> Vec<u8> {
     let mut out = Vec::with_capacity(contents.programs.len() + contents.spare.len());
     out.extend_from_slice(&contents.programs);
@@ -381,6 +385,7 @@ fn emit(contents: &Contents) -> Vec<u8> {
     out
 }
 
+/// Decodes the result of [`emit`]. `spare_kept` is the number of bytes kept of each spare area.
 fn parse(payload: &[u8], geometry: &Geometry, spare_kept: usize) -> Result<Contents, Why> {
     let (pages, blocks) = (geometry.pages() as usize, geometry.blocks() as usize);
     let mut rest = Cursor(payload);

@@ -182,6 +182,7 @@ impl World<'_> {
         self.device.as_mut().expect("it is on")
     }
 
+    /// Starts the device from its cells.
     fn start(&mut self) -> Result<(), DeviceError> {
         let mut config = self.life.device.config;
         if !self.life.scrubs {
@@ -199,7 +200,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Restarts the device after an hour without power.
+    /// Restarts the device after an hour without power, again if the power fails during that.
+    /// Decides the transaction that was in doubt.
     fn restart(&mut self) -> Result<(), DeviceError> {
         loop {
             self.off();
@@ -220,8 +222,9 @@ impl World<'_> {
         }
     }
 
-    /// Determines whether a transaction has committed: all or none of its writes must be present.
-    /// Under a protocol without transactions each page is decided separately.
+    /// Determines whether a transaction that wrote `version` to `pages` has committed: all or none
+    /// of its writes must be present. Under a protocol without transactions each page is decided
+    /// separately.
     fn decide(&mut self, pages: &[u32], version: u32) -> Result<(), DeviceError> {
         let before = self.record.wrong;
         let mut there = 0;
@@ -240,6 +243,7 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Switches the device off for an hour. If the life has power cuts, arms the next one.
     fn off(&mut self) {
         self.count();
         self.device = None;
@@ -282,6 +286,8 @@ impl World<'_> {
         record.host_pages_written += host.pages_written;
     }
 
+    /// Fills the device, then lets the hours pass. `hour` is the number of hours passed, also after
+    /// an error.
     fn live(&mut self, hour: &mut u64) -> Result<(), DeviceError> {
         let pages = (f64::from(self.device().pages()) * FILL) as u32;
         self.record.pages = pages;
@@ -291,6 +297,7 @@ impl World<'_> {
             self.write(some, true)?;
         }
         let hot = (pages / 10).max(1);
+        // Hours since the device was last switched on.
         let mut since = 0;
         if self.life.cuts {
             self.restart()?;
@@ -315,7 +322,8 @@ impl World<'_> {
         self.restart()
     }
 
-    /// The traffic of one hour.
+    /// The traffic of one hour: writes to the first `hot` pages, reads of these and of as many
+    /// others.
     fn hour(&mut self, hot: u32) -> Result<(), DeviceError> {
         let mut written: Vec<u32> = (0..self.dice.random_range(1..5))
             .map(|_| self.dice.random_range(0..hot))

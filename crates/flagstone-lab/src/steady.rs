@@ -90,7 +90,8 @@ pub fn age(
     Ok(run(device, &workload, filled.now)?.now)
 }
 
-/// Runs transactions until one has no requests; `next` returns each one's number of requests.
+/// Runs transactions until one has no requests; `next` runs one and returns its number of requests.
+/// Fails unless the device has counted all of them, and `wanted` requests in total.
 #[inline]
 fn drive(
     device: &mut Device,
@@ -141,6 +142,8 @@ struct SteadyRun<'a> {
 }
 
 impl SteadyRun<'_> {
+    /// Runs a transaction. A write in conflict with a transaction that waits for its group
+    /// completes the group first. Returns the number of requests.
     #[inline]
     fn transaction(&mut self, requests: &[Request]) -> Result<u64, DeviceError> {
         let tx = self.begin()?;

@@ -313,6 +313,8 @@ impl Transactions {
         }
     }
 
+    /// Draws a page: the next one in order if the transaction is sequential, otherwise by the
+    /// pattern.
     #[inline]
     fn draw(&mut self) -> Lpn {
         if let Some(page) = &mut self.next {
@@ -333,6 +335,8 @@ impl Transactions {
         }
     }
 
+    /// Draws a page that the transaction has not written yet. After [`DRAWS`] draws takes the next
+    /// such page, so that the search ends.
     #[inline]
     fn draw_unwritten(&mut self) -> Lpn {
         let mut page = self.draw();

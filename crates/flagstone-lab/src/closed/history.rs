@@ -186,8 +186,8 @@ fn acknowledged(
     Ok(done.into_iter().map(|(_, at)| at).fold(now, Nanos::max))
 }
 
-/// Simulates a transaction's page requests. Returns changed pages that are evicted at the end:
-/// those that `share` others were requested after.
+/// Simulates a transaction's page requests in a pool with `share` frames for it, under LRU. Returns
+/// changed pages that are evicted at the end: those after which `share` others were requested.
 fn asked_for(transaction: &Transaction, share: usize, lately: &mut Vec<u32>) -> Vec<u32> {
     // Requested pages, most recent last, and those that have changed.
     lately.clear();

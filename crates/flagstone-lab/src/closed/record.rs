@@ -152,6 +152,8 @@ impl ClosedRecord {
         "log_buffer",
     ];
 
+    /// The record of a span. What is only known after a restart, and the wall-clock time, follow
+    /// later.
     pub(super) fn new(
         setup: &Closed,
         host: &Host,

@@ -53,6 +53,7 @@ impl Recording {
         for own in events.iter().filter(|own| !own.is_empty()) {
             let first = accesses.len();
             let mut aborted = false;
+            // One page of the trace may be several of the database, or share one.
             for event in own.iter().map(|&at| &trace.events[at]) {
                 let verb = match event.op {
                     Op::Read => Verb::Touch,

@@ -100,6 +100,8 @@ fn line_of<'a>(text: &'a str, key: &str) -> Option<(usize, &'a str)> {
 }
 
 impl DeviceFile {
+    /// The device of a file. Keys that the file lacks are those of its preset, if it names one.
+    /// `gives` says whether the file itself has a key: other keys keep the source of the preset.
     fn resolve(self, name: &str, gives: impl Fn(&str) -> bool) -> Result<DeviceSpec, Wrong> {
         let base = match &self.preset {
             None => None,
@@ -163,6 +165,7 @@ impl DeviceFile {
         })
     }
 
+    /// The geometry: keys that the file lacks are those of `base`, its preset.
     fn geometry(&self, base: Option<&DeviceSpec>) -> Result<Geometry, Wrong> {
         let table = &self.geometry;
         let base = base.map(|spec| &spec.geometry);
@@ -194,6 +197,7 @@ impl DeviceFile {
                 Some(Err(error)) => return wrong("pairing", error),
             },
         };
+        // A capacity is divided by the size of a block, which must be valid.
         check(&geometry)?;
         geometry.blocks_per_plane = match &self.capacity {
             Some(_) if table.blocks_per_plane.is_some() => {
@@ -208,6 +212,7 @@ impl DeviceFile {
         Ok(geometry)
     }
 
+    /// The cell type. `partial_programs` is inherited only by SLC from SLC, and is 2 otherwise.
     fn cell(&self, base: Option<&Geometry>) -> Result<Cell, Wrong> {
         let base = base.map(|geometry| geometry.cell);
         let name = match (self.geometry.cell, base) {
@@ -232,6 +237,7 @@ impl DeviceFile {
         }
     }
 
+    /// The latencies: keys that the file lacks are those of `base`, its preset.
     fn timing(&self, base: Option<&DeviceSpec>) -> Result<Timing, Wrong> {
         let table = &self.timing;
         let base = base.map(|spec| &spec.timing);
@@ -258,6 +264,8 @@ impl DeviceFile {
         })
     }
 
+    /// The configuration of the translation layer: keys that the file lacks are those of `base`,
+    /// its preset, or the default ones.
     fn config(&self, base: Option<&DeviceSpec>, ecc_bits: u32) -> Result<Config, Wrong> {
         let table = &self.ftl;
         let base = base.map_or_else(Config::default, |spec| spec.config);

@@ -68,6 +68,7 @@ impl Client {
         }
     }
 
+    /// A client that has no transaction yet.
     pub(super) fn idle() -> Client {
         Client {
             state: State::Idle,

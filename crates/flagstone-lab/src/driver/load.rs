@@ -40,6 +40,8 @@ impl Load {
             }
             sum as f64 / to.saturating_sub(from).max(1) as f64
         };
+        // The mean backlog in the second and in the last quarter, whose middles are half of all
+        // apart.
         let all = counted.len();
         let (before, after) = (backlog(all / 4, all / 2), backlog(all - all / 4, all));
         let between = all as f64 / 2.0;
@@ -51,7 +53,8 @@ impl Load {
             arrivals_tps: (span_ns > 0).then(|| (all - 1) as f64 / (span_ns as f64 / 1e9)),
             backlog_before: before,
             backlog_after: after,
-            // Random arrivals vary by the square root of their number.
+            // It grew by more than 1 % of the arrivals between. Random arrivals vary by the square
+            // root of their number.
             saturated: after - before > f64::max(between / 100.0, between.sqrt()),
         }
     }

@@ -335,6 +335,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
             self.admission.begun(&self.next);
             self.idle.pop_first();
             self.queue.pop_front();
+            // A new client of an open loop.
             if client as usize == self.clients.len() {
                 self.clients.push(Client::idle());
             }
@@ -397,7 +398,8 @@ impl<B: Backend, S: Source> Driver<B, S> {
         (client.waits_since, client.waited_in_commit) = (None, Nanos::ZERO);
     }
 
-    /// Makes requests of a transaction while their answers are due before anything else.
+    /// Makes the next requests of a transaction. Continues at once while no other event, deadline
+    /// or end of the span is due before an answer; otherwise the client continues by an event.
     fn requests(&mut self, start: Nanos, client: u32) -> Driven<()> {
         let mut now = start;
         loop {
@@ -480,13 +482,15 @@ impl<B: Backend, S: Source> Driver<B, S> {
         Ok(None)
     }
 
-    /// Aborts a transaction, which will be restarted.
+    /// Aborts a transaction, which its client restarts after a random delay. Returns when it has
+    /// been rolled back.
     fn restart(&mut self, now: Nanos, client: u32, why: Why) -> Driven<Nanos> {
         let tx = self.clients[client as usize].tx;
         let done = self.roll_back(now, tx)?;
         *self.counted.restarts.entry(why).or_default() += 1;
-        let most = self.plan.back_off.0.saturating_mul(2);
-        let delay = Nanos(self.delays.random_range(0..=most));
+        // From 0 to twice the mean delay.
+        let longest = self.plan.back_off.0.saturating_mul(2);
+        let delay = Nanos(self.delays.random_range(0..=longest));
         let own = &mut self.clients[client as usize];
         own.has_waited(now);
         own.state = State::BacksOff;

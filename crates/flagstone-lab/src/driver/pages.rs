@@ -61,6 +61,7 @@ impl Backend for PageDevice<'_> {
         Ok(Step::Done(bytes.is_some(), done))
     }
 
+    /// Writes or trims a page. With barriers, the transaction keeps when its last write is done.
     fn write(
         &mut self,
         now: Nanos,

@@ -218,6 +218,7 @@ impl<'a, R: Measured> Standing<'a, R> {
             Figure::Rate
         };
         let mut rows: Vec<&Row<R>> = rows.iter().collect();
+        // Rows without commits come last, before them saturated ones, each group by the figure.
         let place = |row: &Row<R>| {
             let figure = row.mean(|run| by.of(run));
             let ascending = if by == Figure::Rate { -figure } else { figure };

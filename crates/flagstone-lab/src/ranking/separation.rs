@@ -97,6 +97,7 @@ pub fn lines<R: Measured>(standing: &Standing<'_, R>, advice: Advice) -> Vec<Str
     lines
 }
 
+/// Names the rows under which planes or channels were busy almost all the time.
 fn saturated<R: Measured>(standing: &Standing<'_, R>) -> Option<String> {
     let busy = |row: &Row<R>| {
         let of = |share: fn(&Occupied) -> f64| row.mean(|run| share(run.occupied()));
@@ -151,7 +152,8 @@ fn most(parts: &[Part]) -> Option<&Part> {
     parts.iter().find(|part| half > 0.0 && part.0 > half)
 }
 
-/// The cause of the difference, if one part has more than half of it.
+/// The cause of the difference, if one part has more than half of it. In a closed loop that is a
+/// use of plane time, or a wait if most of the difference is idle planes.
 pub fn cause<R: Measured>(first: &Row<R>, last: &Row<R>) -> Option<Cause> {
     let waits = of_waits(first, last);
     let of_waits = || {
@@ -192,6 +194,8 @@ fn told(parts: &mut [Part]) -> String {
     }
 }
 
+/// Describes the difference between the first and the last row: longer waits of a transaction, more
+/// plane time (in a closed loop), the main cause, and an option that would reduce it.
 fn sentence<R: Measured>(first: &Row<R>, last: &Row<R>, advice: Advice) -> String {
     let mut waits = of_waits(first, last);
     let longer = sum(&waits);

@@ -157,9 +157,9 @@ impl<D> Order<D> {
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ 0xf111);
         let mut left = if self.overwrite { self.pages / 2 } else { 0 };
         let few = few_blocks((self.ftl)(device));
-        let most = PASSES_MAX * u64::from((self.ftl)(device).geometry().pages());
+        let writes_max = PASSES_MAX * u64::from((self.ftl)(device).geometry().pages());
         let mut made = 0;
-        while left > 0 && made < most {
+        while left > 0 && made < writes_max {
             stop::point();
             effort::did(effort::OVERWRITTEN);
             if (self.ftl)(device).blocks().free_blocks() <= few {
@@ -195,6 +195,8 @@ impl Batch {
         }
     }
 
+    /// Writes a page in the current transaction. If that is full or has written the page, ends it
+    /// and begins another one.
     pub(super) fn write(
         &mut self,
         device: &mut Device,

@@ -254,6 +254,8 @@ impl ReplayRecord {
         "zones",
     ];
 
+    /// The record of a span. What is only known after a restart, and the wall-clock time, follow
+    /// later.
     pub(super) fn new(
         setup: &Setup,
         isolation: Isolation,

@@ -159,6 +159,7 @@ impl Population {
         row
     }
 
+    /// The customers of a district.
     fn customers(&self, w: i64, d: i64) -> impl Iterator<Item = Row> + use<> {
         let mut random = self.random(Part::Customer, w, d);
         let (now, names) = (self.now, self.scale.last_name_max());
@@ -199,6 +200,7 @@ impl Population {
         (1..=self.scale.customers).map(move |_| random.uniform(5, 15))
     }
 
+    /// The orders of a district, one per customer in random order; the newest have no carrier yet.
     fn orders(&self, w: i64, d: i64) -> impl Iterator<Item = Row> + use<> {
         let mut random = self.random(Part::Orders, w, d);
         let (now, undelivered) = (self.now, self.scale.first_undelivered());
@@ -219,6 +221,7 @@ impl Population {
         (self.scale.first_undelivered()..=self.scale.customers).map(move |o| row([o, d, w]))
     }
 
+    /// The order lines of a district. Only those of undelivered orders have an amount.
     fn order_lines(&self, w: i64, d: i64) -> impl Iterator<Item = Row> + use<> {
         let mut random = self.random(Part::OrderLine, w, d);
         let (now, items) = (self.now, self.scale.items);

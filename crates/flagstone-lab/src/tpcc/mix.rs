@@ -145,6 +145,8 @@ impl Request {
         }
     }
 
+    /// Runs the transaction once. Returns whether it committed, and for Delivery the number of
+    /// districts that had no order to deliver.
     fn attempt(&self, session: &mut impl Session, now: i64) -> Result<(bool, u64), Error> {
         let access = match self {
             Request::OrderStatus(_) | Request::StockLevel(_) => AccessMode::ReadOnly,

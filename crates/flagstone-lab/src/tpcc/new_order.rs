@@ -139,6 +139,8 @@ pub fn new_order(
     }))
 }
 
+/// Enters line `number` of order `order` and takes its items from stock. `None` if the item does
+/// not exist.
 fn enter_line(
     session: &mut impl Session,
     input: &NewOrder,

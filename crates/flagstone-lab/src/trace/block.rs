@@ -126,6 +126,7 @@ impl BlockReport {
         *self.skipped.entry(reason).or_default() += 1;
     }
 
+    /// The entries of a trace's provenance: how it was made, and what was left out.
     fn provenance(
         &self,
         importer: &str,

@@ -158,6 +158,7 @@ impl Pages {
     }
 }
 
+/// Parses the output of the script. Messages of bpftrace itself are passed over.
 fn parse(
     reader: impl BufRead,
     pages: &mut Pages,
@@ -198,6 +199,8 @@ fn parse(
     Ok(raw)
 }
 
+/// Parses a line of the script: start, read, dirty buffer, commit or abort, with time and process.
+/// `None` if it is malformed.
 fn event(line: &Line<'_>, pages: &mut Pages) -> Option<Raw> {
     let mut words = line.text.split(' ');
     let kind = words.next()?;
@@ -215,6 +218,7 @@ fn event(line: &Line<'_>, pages: &mut Pages) -> Option<Raw> {
             let (fork, block) = (number()?, number()?);
             let file = [number()?, number()?, number()?];
             let buffer: i32 = words.next()?.parse().ok()?;
+            // Local buffers have negative numbers, the main fork is 0.
             let page = match (buffer < 0, fork) {
                 (true, _) => TEMPORARY,
                 (false, 0) => pages.number((file, block)),

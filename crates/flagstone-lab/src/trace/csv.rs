@@ -144,6 +144,8 @@ impl Relations {
         }
     }
 
+    /// The relations in the order of their pages. Pages without events belong to the relation after
+    /// them. Fails if pages of two relations are mixed.
     fn finish(mut self) -> Result<Vec<Relation>, String> {
         let none = self.0.remove("");
         let mut all: Vec<_> = self.0.into_iter().collect();

@@ -180,6 +180,7 @@ fn pages_by_transaction(trace: &Trace, wanted: impl Fn(Op) -> bool) -> ByTransac
     }
 }
 
+/// Maximum number of transactions that were open at one time.
 fn open_at_once(trace: &Trace) -> u64 {
     let (mut begun, mut open, mut most) = (0, 0, 0);
     for event in &trace.events {
@@ -196,6 +197,7 @@ fn open_at_once(trace: &Trace) -> u64 {
     most
 }
 
+/// Pages and references of each relation.
 fn relations(trace: &Trace) -> Vec<RelationInfo> {
     let mut ends = Vec::with_capacity(trace.relations.len());
     let mut end = 0;

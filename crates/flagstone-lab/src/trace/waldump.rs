@@ -139,6 +139,7 @@ impl WalReport {
         skipped
     }
 
+    /// The entries of a trace's provenance: how it was made, and what was left out.
     fn provenance(&self) -> BTreeMap<String, String> {
         let mut entries = BTreeMap::from([
             ("importer".to_string(), "waldump".to_string()),

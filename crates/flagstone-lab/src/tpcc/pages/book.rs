@@ -27,6 +27,7 @@ pub(super) struct Common {
 }
 
 impl Common {
+    /// The loaded orders and names, drawn once: all districts have the same ones.
     pub(super) fn new(scale: Scale, seed: u64) -> Common {
         // Streams that no loaded table uses.
         let random = |part: u8| Random::new(seed, Stream::Table(0x40 + part, 0, 0));
@@ -161,6 +162,8 @@ pub(super) struct Book {
 }
 
 impl Book {
+    /// The state after the load. `tails` returns the last leaf of each index by number for a
+    /// district.
     pub(super) fn new(scale: Scale, common: &Common, tails: impl Fn(u32) -> [Lpn; 3]) -> Book {
         let count = (scale.warehouses * DISTRICTS) as u32;
         let district = |district| District {

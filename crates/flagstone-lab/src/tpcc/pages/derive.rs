@@ -46,6 +46,7 @@ const BY_NUMBER: [Relation; 3] = [
 ];
 
 impl Database {
+    /// A loaded database.
     pub(super) fn new(options: &PagesOptions) -> Database {
         let scale = options.scale;
         let common = Common::new(scale, options.seed);
@@ -112,7 +113,8 @@ impl Database {
         self.space.memory() + self.book.memory() + moved as u64
     }
 
-    /// Appends the accesses of a request. Returns whether it commits.
+    /// Appends the accesses of a request to `out`. Returns whether it commits; if it does not, rows
+    /// are where they were, and orders as they were.
     pub(super) fn derive(
         &mut self,
         client: u32,
@@ -264,6 +266,7 @@ impl Database {
         entry
     }
 
+    /// The accesses of New-Order. Returns `false` if the last line's item does not exist.
     fn new_order(
         &mut self,
         client: u32,
@@ -367,6 +370,7 @@ impl Database {
         }
     }
 
+    /// The accesses of Delivery.
     fn delivery(
         &mut self,
         client: u32,
@@ -387,6 +391,8 @@ impl Database {
         true
     }
 
+    /// Delivers an order: deletes its row of new orders, updates the order, its lines and its
+    /// customer. Returns the order with the places of its new versions.
     fn deliver(
         &mut self,
         client: u32,
@@ -436,6 +442,8 @@ impl Database {
         order
     }
 
+    /// The accesses of Stock-Level: the lines of a district's last orders, and the stock of each
+    /// item.
     fn stock_level(&mut self, input: &StockLevel, out: &mut Vec<Access>) -> bool {
         let district = self.district(input.warehouse, input.district);
         self.select(Relation::District, district, out);
@@ -446,6 +454,7 @@ impl Database {
             let order = self.order(district, number);
             self.scan_lines(&order, number + RECENT == next, out);
             match (number + known).checked_sub(next) {
+                // The book has the items of orders since the load; those of others are drawn again.
                 Some(recent) => items.extend_from_slice(&book.recent[recent as usize]),
                 None => {
                     let lines = order.lines.iter().count() as u32;

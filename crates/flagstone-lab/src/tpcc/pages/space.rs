@@ -94,6 +94,7 @@ impl Space {
         space
     }
 
+    /// Adds the pages of a table with `rows` rows, filled to `fill` percent.
     fn lay_heap(&mut self, relation: Relation, rows: u64, fill: u32) {
         let usable = relation.usable_bytes(self.page_bytes);
         let row_bytes = relation.tuple_bytes();
@@ -115,10 +116,13 @@ impl Space {
         });
     }
 
+    /// Adds the pages of an index: leaves filled to 90 percent, and inner pages to 70, up to one
+    /// root.
     fn lay_tree(&mut self, relation: Relation, entries: u64) {
         let capacity = relation.per_page(self.page_bytes);
         let per_leaf = capacity * 9 / 10;
         let fanout = capacity * 7 / 10;
+        // The first page and number of pages of each level, the leaves first.
         let mut levels = vec![(
             self.pages(),
             entries.div_ceil(u64::from(per_leaf)).max(1) as u32,

@@ -200,6 +200,7 @@ impl<'a> Collector<'a> {
                 "offset {offset} and length {bytes} overflow 64 bits"
             )));
         };
+        // A trim affects only whole pages, another request each page that it touches.
         let page = u64::from(self.options.page_bytes);
         let (first, end) = match op {
             Op::Trim => (offset.div_ceil(page), end / page),
@@ -267,6 +268,8 @@ impl<'a> Collector<'a> {
         })
     }
 
+    /// Refuses an implausible rate of requests, which shows a wrong unit of time. The error lists
+    /// units that would be plausible.
     fn check_rate(&mut self, times: &Times) -> Result<(), ImportError> {
         let duration_ns = self.span.last_ns - self.span.first_ns;
         if i64::try_from(duration_ns).is_err() {
@@ -275,6 +278,7 @@ impl<'a> Collector<'a> {
             ));
         }
         self.report.duration_ns = duration_ns;
+        // The unit, and whether the user may state another one.
         let (unit, may_state) = match times {
             Times::None | Times::Waits(_) => return Ok(()),
             Times::Stated(unit) | Times::Known(unit) => (*unit, true),
@@ -438,6 +442,7 @@ impl Requests {
         Ok((self.head(transactions), self.report))
     }
 
+    /// The trace without its events. Each volume that is used becomes a relation.
     fn head(&self, transactions: u32) -> Trace {
         let named = self.names.iter();
         let relations = named.map(|(name, volume)| Relation {

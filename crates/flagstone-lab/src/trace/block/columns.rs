@@ -118,6 +118,7 @@ impl Columns {
         }
         let count = |is: fn(&Column) -> bool| columns.iter().filter(|column| is(column)).count();
         let times = count(|column| matches!(column, Column::Time(_) | Column::FileTime));
+        // Each at most once, and all but the time at least once.
         for (what, found, needed) in [
             ("time", times, 0),
             ("op", count(|column| matches!(column, Column::Op(_))), 1),
@@ -142,6 +143,7 @@ impl Columns {
     }
 }
 
+/// Parses the description of one column: name, or name and unit.
 fn column(word: &str) -> Result<Column, String> {
     let (name, unit) = match word.split_once(':') {
         Some((name, unit)) => (name, Some(unit)),
@@ -182,6 +184,7 @@ fn column(word: &str) -> Result<Column, String> {
     }
 }
 
+/// Parses a unit of lengths; `word` is the column's description, for the error.
 fn unit_of(word: &str, given: &str) -> Result<Unit, String> {
     match given {
         "bytes" => Ok(Unit::Bytes(1)),

@@ -92,6 +92,8 @@ impl Join {
         Some(self.take(event))
     }
 
+    /// The result of an event with the imported action. A request that was handed down by another
+    /// device is only counted: that device's request is the one to import.
     fn take(&mut self, event: Event<'_>) -> Joined {
         if !self.handed_down.is_empty() {
             let places = event.places(&self.handed_down);

@@ -35,6 +35,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
+    /// The request as a record of the temporary file.
     fn emit(&self) -> [u8; RECORD] {
         let words = [
             self.time_ns,
@@ -93,6 +94,8 @@ impl Sorter {
         Ok(())
     }
 
+    /// Sorts the requests in memory and appends them to the temporary file, as another run to
+    /// merge.
     fn spill(&mut self, folder: &Path) -> io::Result<()> {
         self.sort();
         let file = match &mut self.file {

@@ -60,6 +60,7 @@ impl Table {
         }
     }
 
+    /// What is known of the unit of time: stated by the user, known from the format, or no times.
     fn times(&self) -> Result<Times, ImportError> {
         let written = self.columns.columns.iter().find_map(|column| match column {
             Column::Time(unit) => Some(*unit),
@@ -206,6 +207,7 @@ impl Kept {
         self.most_ns = self.most_ns.max(time_ns);
     }
 
+    /// Refuses a table whose times or sizes show that its columns are described wrongly.
     fn check(&self, table: &Table) -> Result<(), ImportError> {
         let lines = self.lines;
         let span_ns = u128::from(self.most_ns - self.first_ns);
@@ -254,6 +256,7 @@ impl<'t> Fields<'t> {
     }
 }
 
+/// The fields of a line without quotes.
 fn split(text: &str, delimiter: Delimiter) -> Fields<'_> {
     let mut fields = Fields::default();
     match delimiter {

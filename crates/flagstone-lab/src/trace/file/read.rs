@@ -51,6 +51,8 @@ fn read_or(path: &Path) -> Result<Trace, Problem> {
     read_file(inputs::open(path)?)
 }
 
+/// Reads a trace and validates it. Without declared numbers of pages and transactions, the largest
+/// ones that occur count.
 fn read_file(mut file: File) -> Result<Trace, Problem> {
     check_ends(&mut file)?;
     let reader = SerializedFileReader::new(file)?;
@@ -187,6 +189,7 @@ struct Columns {
 }
 
 impl Columns {
+    /// Finds the columns of a trace by name, wherever they are.
     fn find(metadata: &ParquetMetaData) -> Result<Columns, Problem> {
         let schema = metadata.file_metadata().schema_descr();
         let column = |name: &str| {

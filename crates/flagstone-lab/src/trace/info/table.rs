@@ -17,6 +17,7 @@ impl Info {
         parts.join("\n\n")
     }
 
+    /// The table of a trace's size and duration, and of what the importer skipped.
     fn head(&self) -> String {
         let mut table = table(&["trace", ""]);
         let seconds = self.duration_ns as f64 / 1e9;
@@ -52,6 +53,7 @@ impl Info {
         table.to_string()
     }
 
+    /// The table of the sizes of transactions.
     fn spreads(&self) -> String {
         let mut table = table(&["a transaction", "mean", "p50", "p90", "p99", "max"]);
         align_numbers(&mut table, 1..6);
@@ -76,13 +78,14 @@ impl Info {
         table.to_string()
     }
 
-    fn relations_table(&self, most: usize) -> String {
+    /// The table of relations: the `rows_max` with most references, and the sum of the others.
+    fn relations_table(&self, rows_max: usize) -> String {
         let mut table = table(&["relation", "pages", "share", "references", "share"]);
         align_numbers(&mut table, 1..5);
         let mut order: Vec<_> = self.relations.iter().collect();
         order.sort_by_key(|relation| std::cmp::Reverse(relation.references));
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-        for relation in order.iter().take(most) {
+        for relation in order.iter().take(rows_max) {
             table.add_row([
                 relation.name.clone(),
                 grouped(relation.pages),
@@ -91,7 +94,7 @@ impl Info {
                 percent(relation.reference_share),
             ]);
         }
-        let rest = order.get(most..).unwrap_or_default();
+        let rest = order.get(rows_max..).unwrap_or_default();
         if !rest.is_empty() {
             table.add_row([
                 format!("{} more relations", rest.len()),

@@ -54,6 +54,7 @@ pub(super) struct Assembler<'a> {
 }
 
 impl<'a> Assembler<'a> {
+    /// An assembler that has seen no record.
     pub(super) fn new(options: &'a WalOptions) -> Assembler<'a> {
         Assembler {
             options,
@@ -116,7 +117,8 @@ impl<'a> Assembler<'a> {
         });
     }
 
-    /// Ends transaction `xid` in the current record, with its `children`.
+    /// Ends transaction `xid` in the current record, with its `children`. `stamp_us` is the time of
+    /// the end; one before an earlier end's counts as that.
     pub(super) fn end(
         &mut self,
         xid: u32,
@@ -298,6 +300,7 @@ impl<'a> Assembler<'a> {
         Ok((numbers, relations, order.len() as u32))
     }
 
+    /// The name of a file: its relation by name if that is known, and its fork.
     fn name(&self, file: u32) -> String {
         let File {
             relation: [tablespace, database, relation],

@@ -113,6 +113,8 @@ pub fn may_reference_blocks(record: &WalRecord<'_>) -> bool {
     }
 }
 
+/// Parses `blkref #N: rel A/B/C [fork F] blk N` at the beginning of a text. Returns the reference
+/// and its length.
 fn block_reference(text: &str) -> Option<(BlockReference, usize)> {
     let mut scan = Scan(text.strip_prefix("blkref #")?);
     scan.number()?;
@@ -188,7 +190,8 @@ pub enum Control {
     Other,
 }
 
-/// Parses the description of a `Transaction` record; `None` for an unknown kind of end.
+/// Parses the description of a `Transaction` record; `None` if it is malformed. An unknown kind is
+/// [`Control::Other`].
 pub fn control(description: &str) -> Option<Control> {
     let (verb, rest) = description.split_once(' ').unwrap_or((description, ""));
     let (commit, prepared) = match verb {
