@@ -105,12 +105,14 @@ impl Draw {
         })
     }
 
+    /// Draws an operation by the weights of a mix, and its key by `chooser`.
     fn operation(&mut self, mix: &Mix, chooser: &Chooser) -> Operation {
         let weights = [
             mix.insert, mix.update, mix.delete, mix.search, mix.miss, mix.scan, mix.modify,
         ];
         let whole: f64 = weights.iter().sum();
         let mut point = unit(&mut self.dice) * whole;
+        // The drawn kind, in the order of `weights`; rounding must not select one of weight 0.
         let mut kind = 0;
         for (at, weight) in weights.iter().enumerate() {
             if *weight > 0.0 {
@@ -136,10 +138,11 @@ impl Draw {
                 Operation::Delete(self.present.swap_remove(at))
             }
             3 => Operation::Search(self.key(chooser)),
-            // Two of 2^63 random even numbers are practically never equal, so this key is missing.
+            // A random number of 64 bits is practically never an existing key.
             4 => Operation::Miss(self.dice.next_u64().min(u64::MAX - 1)),
             5 => {
                 let from = self.key(chooser);
+                // The range has about `keys` keys if these are uniform.
                 let keys = self.dice.random_range(1..=100u64);
                 let apart = if self.uniform {
                     u64::MAX / self.present.len() as u64

@@ -148,6 +148,7 @@ impl Bench {
         measured
     }
 
+    /// Loads the index into `store`, warms it up, and measures the windows in sequence.
     fn measure(
         &self,
         store: Box<dyn BackingStore>,
@@ -198,6 +199,7 @@ impl Bench {
             let mut cpu_s = 0.0;
             let mut window = draw.window(spec).peekable();
             while window.peek().is_some() {
+                // Drawing is not part of the measured time.
                 let drawn: Vec<Operation> = window.by_ref().take(DRAWN).collect();
                 let clock = Stopwatch::start();
                 drawn
@@ -307,6 +309,7 @@ impl Client<'_> {
         }
     }
 
+    /// Loads the initial keys: in the order of their appearance, sorted, or built at once.
     fn load(&mut self, workload: &KeyWorkload, draw: &mut Draw) -> Result<(), BenchError> {
         if workload.load_order == LoadOrder::Appearance {
             return (0..workload.load).try_for_each(|_| self.make(draw.insert()));
@@ -339,6 +342,8 @@ impl Client<'_> {
         Ok(())
     }
 
+    /// Makes an operation, which begins when the previous one is done. Fails if the index does not
+    /// find an existing key.
     fn make(&mut self, operation: Operation) -> Result<(), BenchError> {
         let (index, now) = (&mut self.index, self.now);
         let mut lost = None;

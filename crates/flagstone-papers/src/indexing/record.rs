@@ -40,6 +40,7 @@ pub struct Window {
 }
 
 impl Window {
+    /// The measurements of a window, from the counters of its index since they were reset.
     pub(super) fn of(spec: &WindowSpec, index: &dyn Index, virtual_ns: u64, cpu_s: f64) -> Window {
         let stats = index.stats();
         let misses = stats.pool.read_misses + stats.pool.write_misses;
@@ -93,6 +94,8 @@ pub struct IndexRecord {
 }
 
 impl IndexRecord {
+    /// The record of a run. `records` is the number of keys at its end, `load_s` the time until the
+    /// first window.
     pub(super) fn new(bench: &Bench, records: u64, load_s: f64, windows: Vec<Window>) -> Self {
         let (device, protocol, options) = match &bench.place {
             super::Place::Sim {

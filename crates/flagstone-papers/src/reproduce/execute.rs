@@ -72,6 +72,7 @@ pub(crate) fn all(
     keeping: &dyn Keeping,
     watch: &(dyn Fn(&AnyRun, RunEvent) + Sync),
 ) -> Result<BTreeMap<String, Outcome>, String> {
+    // The filled devices with which more than one run starts.
     let mut words = BTreeSet::new();
     let again = |word: String| (!words.insert(word.clone())).then_some(word);
     let shared = runs.values().map(AnyRun::starts_from).filter_map(again);

@@ -277,7 +277,8 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// The points of a figure, series by series.
+    /// The points of a figure, series by series. Settings of the file, the size, the figure, the
+    /// series and the point override each other in this order; `over` entries that apply come last.
     ///
     /// # Errors
     /// A setting is unknown to every engine.
@@ -338,6 +339,7 @@ impl Spec {
                 None => data.series.push((cell.series.clone(), vec![point])),
             }
         }
+        // The point by which all others are divided.
         let one = self.normalise.as_deref().and_then(|term| {
             let (series, at) = term.split_once('@').unwrap_or((term, ""));
             let at = (!at.is_empty()).then(|| at.to_string());

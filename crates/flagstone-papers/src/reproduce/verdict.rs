@@ -232,6 +232,8 @@ impl Judge<'_> {
             .collect()
     }
 
+    /// Compares the value of `expr` with its published figure. Tolerances of ratios widen a range
+    /// by a share of its logarithm, those of values by a factor.
     fn figure(&self, rule: &Rule, expr: &Expr, published: Figure) -> Part {
         let (low, high) = published.ends();
         let ratio = self.claim.kind == ClaimKind::Ratio;
@@ -287,6 +289,7 @@ impl Judge<'_> {
         part
     }
 
+    /// Claims of an order of series, and claims that a combination is supported or is not.
     fn orders(&self, rule: &Rule) -> Vec<Part> {
         let mut parts = Vec::new();
         if rule.order.len() > 1 {
@@ -312,7 +315,8 @@ impl Judge<'_> {
         parts
     }
 
-    /// Groups of series, lowest first.
+    /// An order of groups of series, lowest first. It holds if means are in order, and points as
+    /// well with some slack; members of a group with `~` must also be alike.
     fn order(&self, rule: &Rule) -> Part {
         let wanted = rule.order.join(" < ");
         let mut part = Part {
@@ -407,6 +411,8 @@ impl Judge<'_> {
             .collect()
     }
 
+    /// The trend of a series over the sweep: `what` in words of [`Rule::trends`], and the point
+    /// `at` that some trends refer to.
     fn trend(&self, rule: &Rule, series: &str, what: &str, at: Option<f64>) -> Part {
         let wanted = match at {
             Some(at) => format!("{what} {}", number(at)),
@@ -447,6 +453,7 @@ impl Judge<'_> {
                 let part: Vec<_> = all.iter().copied().filter(|(x, _)| *x >= from).collect();
                 self.monotone(&part, 1.0, false)
             }
+            // Highest at a point.
             (_, Some(peak)) => self.peak(&all, peak),
             _ => unreachable!("every trend has its words"),
         };
@@ -454,7 +461,8 @@ impl Judge<'_> {
         part
     }
 
-    /// Whether a series rises (`sign` 1) or falls (-1) overall, and never reverses.
+    /// Whether a series rises (`sign` 1) or falls (-1) overall, and never reverses. With `may_stay`
+    /// it need not change.
     fn monotone(&self, points: &[(f64, f64)], sign: f64, may_stay: bool) -> Verdict {
         let step = self.tolerances.trend.step;
         let change = |a: f64, b: f64| sign * (b / a - 1.0);
@@ -486,6 +494,8 @@ impl Judge<'_> {
         }
     }
 
+    /// The point of the sweep at which the first of two series overtakes the second, or from which
+    /// on they are alike (`converge`).
     fn cross(&self, rule: &Rule) -> Part {
         let [a, b] = rule
             .cross
@@ -503,6 +513,7 @@ impl Judge<'_> {
             ..unmeasured(&format!("{a} over {b}"))
         };
         let rows = |series: &str| self.data.points(series).unwrap_or_default();
+        // Per point: x, and the logarithm of the quotient, which is 0 where they cross.
         let pairs: Vec<(f64, f64)> = rows(&a)
             .iter()
             .zip(rows(&b))
@@ -514,6 +525,7 @@ impl Judge<'_> {
         let found = if rule.converge {
             let alike = self.tolerances.trend.flat;
             let apart = pairs.iter().rposition(|(_, gap)| gap.abs() > alike);
+            // They are alike from the point after the last one at which they are apart.
             apart.map_or(Some(pairs[0].0), |last| {
                 pairs.get(last + 1).map(|(x, _)| *x)
             })

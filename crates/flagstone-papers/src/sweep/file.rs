@@ -405,6 +405,7 @@ fn tasks(
         }
         for mut nth in 0..grid.unwrap_or(0) {
             let (mut settings, mut at) = (under.clone(), at.clone());
+            // The digits of `nth` choose a step of each listed axis; the last axis varies fastest.
             let mut chosen = Vec::new();
             for (axis, steps) in listed.iter().zip(&steps).rev() {
                 let all = steps.len() as u64;

@@ -130,6 +130,8 @@ impl Folder {
 }
 
 impl Keeping for Folder {
+    /// The result of a run, if its file exists. A file that is damaged or of another run is an
+    /// error.
     fn find(&self, run: &AnyRun) -> Result<Option<Outcome>, String> {
         let path = self.file(run);
         let bytes = match fs::read(&path) {

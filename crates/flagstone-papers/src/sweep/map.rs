@@ -168,6 +168,7 @@ fn winners(spec: &MapSpec, place: &Place) -> Vec<usize> {
             figures.fold(f64::NEG_INFINITY, f64::max),
         )
     };
+    // With several seeds ranges must overlap, with one the difference is within the margin.
     let ties = |&(contender, figure): &(usize, f64)| {
         if place[&first].len() > 1 {
             let ((low, high), (least, most)) = (ends(first), ends(contender));
@@ -214,6 +215,7 @@ impl Coordinates<'_> {
 }
 
 impl Sweep {
+    /// The values of an axis in a map: those of the tasks, or parts of the range of a sampled axis.
     fn side(&self, name: &str) -> Result<Coordinates<'_>, String> {
         let axis = self.axis(name)?;
         if self.sample.is_some() && axis.from.is_some() {

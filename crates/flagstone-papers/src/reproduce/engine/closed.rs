@@ -68,6 +68,8 @@ pub struct ClosedRun {
 }
 
 impl ClosedRun {
+    /// Parses settings and checks them. Settings without effect are reset, so that equal runs have
+    /// equal settings.
     pub(super) fn parse(mut table: Table) -> Result<ClosedRun, RunError> {
         let own = [
             fields_of::<ClosedRun>(),
@@ -99,6 +101,7 @@ impl ClosedRun {
         Ok(run)
     }
 
+    /// The closed loop with these settings.
     fn setup(&self) -> Result<Closed, RunError> {
         let stack: Stack = self
             .stack
@@ -251,6 +254,7 @@ impl ClosedRun {
         )
     }
 
+    /// Executes the run on a filled device of `library`, which other runs share.
     pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
         let setup = self.setup().map_err(|error| error.to_string())?;
         let start = self.start().map_err(|error| error.to_string())?;

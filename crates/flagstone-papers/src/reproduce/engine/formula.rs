@@ -111,6 +111,7 @@ impl FormulaRun {
         })
     }
 
+    /// The values of all formulas.
     pub(super) fn outcome(&self) -> Outcome {
         let [cfc_ms, afc_ms] = self.flag_commit_ms();
         let capacity = (self.page_bytes / self.record_bytes) as u32;

@@ -89,6 +89,7 @@ impl IndexRun {
         table
     }
 
+    /// The bench with these settings, at the scale of the run.
     fn bench(&self) -> Result<Bench, RunError> {
         if !(self.scale > 0.0 && self.scale <= 1.0) {
             let why = format!("scale = {}: a part of the whole, above 0 to 1", self.scale);
@@ -98,6 +99,7 @@ impl IndexRun {
         let kinds: Vec<(IndexKind, &str)> = IndexKind::ALL.iter().map(of).collect();
         let index = by_name("index", &self.index, &kinds)?;
         let settings = settings(index, &self.at_scale(&self.set))?;
+        // Settings during the load, if they differ from those of the windows.
         let load = if self.load.is_empty() {
             None
         } else {
@@ -158,6 +160,8 @@ impl IndexRun {
         self.scaled(2 * operations) * effort::INDEXED
     }
 
+    /// Executes the run. A combination that an index does not support is refused, which is no
+    /// error.
     pub(super) fn outcome(&self) -> Result<Outcome, String> {
         let bench = self.bench().map_err(|error| error.to_string())?;
         let reported = Cell::new(0);

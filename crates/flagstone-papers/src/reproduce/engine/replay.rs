@@ -80,6 +80,7 @@ pub(super) fn device_of(table: &Table) -> Result<DeviceSpec, RunError> {
 }
 
 impl ReplayRun {
+    /// Parses settings and checks them.
     pub(super) fn parse(mut table: Table) -> Result<ReplayRun, RunError> {
         let own = [
             fields_of::<ReplayRun>(),
@@ -104,6 +105,7 @@ impl ReplayRun {
         by_name("protocol", &self.protocol, &kinds)
     }
 
+    /// The replay with these settings.
     fn setup(&self) -> Result<Setup, RunError> {
         let device = device_of(&self.device)?;
         let isolation = match &self.isolation {
@@ -246,6 +248,7 @@ impl ReplayRun {
         (filling, requests * effort::REPLAYED)
     }
 
+    /// Executes the run. A protocol that does not suit the device is refused, which is no error.
     pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
         let setup = self.setup().map_err(|error| error.to_string())?;
         let (name, whole) = match (&self.trace, &self.workload) {
@@ -264,7 +267,7 @@ impl ReplayRun {
         };
         let part = self
             .transactions
-            .map(|most| whole.with_length(most as usize));
+            .map(|length| whole.with_length(length as usize));
         let source = InputName {
             name: name.clone(),
             sha256: None,

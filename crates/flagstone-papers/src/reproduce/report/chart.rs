@@ -57,6 +57,7 @@ fn has_value(point: &super::super::measure::Point) -> bool {
     point.y.is_some()
 }
 
+/// The lines of the measured series. `place` gives each series its colour and shape.
 fn lines(figure: &Measured, place: Places<'_>) -> Vec<Plot> {
     let mut plots: Vec<Plot> = Vec::new();
     let count = figure.data.series.len();
@@ -73,6 +74,7 @@ fn lines(figure: &Measured, place: Places<'_>) -> Vec<Plot> {
     plots
 }
 
+/// The bars of the measured series, a group for each point. A missing value has height 0.
 fn bars(figure: &Measured, place: Places<'_>) -> Plot {
     let mut names: Vec<&str> = Vec::new();
     for point in figure.data.series.iter().flat_map(|(_, points)| points) {

@@ -121,6 +121,7 @@ fn papers(catalogue: &Catalogue, results: &Results) -> String {
     text + "</tbody></table></div>\n"
 }
 
+/// The form that filters the table of all claims.
 fn filters(results: &Results) -> String {
     let mut papers: Vec<&str> = results
         .claims
@@ -230,6 +231,7 @@ fn places(claim: &Claim, results: &Results) -> String {
     escape(&claim.place) + &links
 }
 
+/// The tolerances of each kind of claim, with their reasons.
 fn tolerances(catalogue: &Catalogue) -> String {
     use super::super::claims::ClaimKind::{Cross, Order, Ratio, Trend, Value};
     let item = |kind: super::super::claims::ClaimKind| {
@@ -291,6 +293,8 @@ fn paper(
     text
 }
 
+/// The section of a figure: a sentence, the chart with its legend, the verdicts on its claims, its
+/// setting and its data. `place` gives each series its colour and shape.
 fn figure(
     measured: &Measured,
     catalogue: &Catalogue,
@@ -397,6 +401,7 @@ fn setting(measured: &Measured) -> String {
     )
 }
 
+/// The values of a figure as a table, a row for each series.
 fn data(measured: &Measured) -> String {
     let names = measured.data.names();
     let cell = |name: &str| format!("<th>{}</th>", escape(name));

@@ -87,6 +87,7 @@ pub(super) fn plots(figure: &Measured, claims: &[&Judged], place: Places<'_>) ->
         let known = known.filter_map(|(index, point)| Some((index, point.x, point.y?)));
         let known: Vec<(usize, f64, f64)> = known.collect();
         let is_bars = figure.spec.chart == Chart::Bars;
+        // In bars, a figure of a whole series stands beside each of them: `usize::MAX` means all.
         let Some(at) = at.or_else(|| is_bars.then_some(usize::MAX)) else {
             // The whole line, shifted by the ratio of the means.
             let line: Vec<(f64, f64)> = known.iter().map(|&(_, x, y)| (x, y * factor)).collect();

@@ -85,7 +85,7 @@ pub(super) fn effects(rows: &[Row]) -> Option<Vec<Effects>> {
     Some(each.collect())
 }
 
-/// Estimates the indices of each setting.
+/// Estimates the indices of each setting. `None` if there are fewer than two rows, or no variance.
 fn estimate(rows: &[&Row], settings: usize) -> Option<Vec<Indices>> {
     if rows.len() < 2 {
         return None;

@@ -118,8 +118,8 @@ pub fn best(tried: &[Tried]) -> Vec<usize> {
 }
 
 /// The points of the next round of a climb: the best point so far, with one additional setting
-/// each. Only settings are used that alone make more claims hold, or make a claim hold that does
-/// not by default. Empty if the last round, `round - 1`, found nothing better.
+/// each. Only settings are used that alone make a claim hold that does not by default. Empty if the
+/// last round, `round - 1`, found nothing better.
 pub fn climb(tried: &[Tried], round: u32) -> Vec<Point> {
     let Some(start) = default(tried) else {
         return Vec::new();

@@ -180,6 +180,7 @@ impl<'a> Trier<'a> {
         }
     }
 
+    /// Judges the claims at a point, from the outcomes of its runs.
     fn judged(
         &self,
         point: &Point,
