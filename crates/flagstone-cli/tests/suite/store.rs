@@ -407,6 +407,8 @@ fn rot_is_found_without_checksums_and_its_run_is_told_again() {
     ];
     let (out, _) = found(&rot);
     says(&out, "undecidable");
+    // An example of each kind of silent loss, also if no store was lost whole.
+    says(&out, "as in rot.seal.checksums/");
     let lines = out.lines();
     let mut stories = lines.skip_while(|line| !line.starts_with("rot.seal.checksums/"));
     let (id, story) = stories

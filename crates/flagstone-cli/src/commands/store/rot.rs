@@ -67,6 +67,7 @@ fn rows(tally: &RotTally) -> impl Iterator<Item = (&'static str, [u64; 6])> + '_
     aims.chain(harms)
 }
 
+/// The findings as a JSON object.
 fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
     let tally = &findings.work;
     let first = findings.violations.first();
@@ -118,6 +119,8 @@ fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
     })
 }
 
+/// Prints the findings: totals, a table by damage, an example of each kind of silent loss, and the
+/// first losses with their stories.
 fn print(campaign: &RotCampaign, findings: &RotFindings) {
     let tally = &findings.work;
     let [closed, killed, begun, cut] = tally.silent_by_end;
@@ -148,13 +151,13 @@ fn print(campaign: &RotCampaign, findings: &RotFindings) {
         "  {:34} {:>8} {:>8} {:>8} {:>8} {:>11} {:>6} {:>8}",
         "damage", "stores", "right", "opening", "reading", "undecidable", "whole", "SILENT"
     ));
-    for (name, [right, opening, reading, undecidable, block, silent]) in rows(tally) {
-        let stores = right + opening + reading + undecidable + block + silent;
+    for (name, [right, opening, reading, undecidable, whole, silent]) in rows(tally) {
+        let stores = right + opening + reading + undecidable + whole + silent;
         say(&format!(
-            "  {name:34} {stores:>8} {right:>8} {opening:>8} {reading:>8} {undecidable:>11} {block:>6} {silent:>8}"
+            "  {name:34} {stores:>8} {right:>8} {opening:>8} {reading:>8} {undecidable:>11} {whole:>6} {silent:>8}"
         ));
     }
-    if tally.outcomes()[4] > 0 {
+    if !tally.examples.is_empty() {
         say("  silent, by kind of page and by outcome:");
         for (aim, name) in Aim::ALL {
             for (harm, harm_name) in Harm::ALL {
