@@ -39,6 +39,7 @@ fn hours(text: &str) -> Result<u64, String> {
         .ok_or_else(why)
 }
 
+/// Simulates the life of a device under each protocol. Exit code 1 if one lost data.
 pub(crate) fn run(args: &Age) -> Result<ExitCode, Failure> {
     let device = load(&args.device)?;
     if device.config.scrub.is_none() && !args.no_scrub {
@@ -70,6 +71,7 @@ pub(crate) fn run(args: &Age) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(lost)))
 }
 
+/// Prints a row for each protocol: losses, and the share of scrubbing in programs and erases.
 fn table(records: &[LifeRecord]) {
     let mut table = plain_table();
     table.set_header([

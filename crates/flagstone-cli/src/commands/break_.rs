@@ -507,6 +507,8 @@ fn one(campaign: &Campaign, json: bool) -> bool {
     violated
 }
 
+/// Prints the findings of a campaign as a JSON object. `smallest` is the id of the smallest failing
+/// run that was found.
 fn print_json(
     campaign: &Campaign,
     name: &str,

@@ -221,6 +221,7 @@ impl Display for Subject<'_> {
     }
 }
 
+/// Compares protocols: over a grid (`--over`), below databases (`--stack`), or at one point.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     checks::options(args)?;
     if !args.over.is_empty() {
@@ -305,6 +306,7 @@ impl<'a> Comparison<'a> {
         for &kind in &kinds {
             checks::values(&setup(args, &set, &device, kind, seeds.first).fill())?;
         }
+        // The number of pages that are filled under every protocol, for generated transactions.
         let smallest = || {
             least_of(kinds.iter().map(|&kind| {
                 let elsewhere = || elsewhere(args, &device, |other| capacity(kind, other).is_ok());
@@ -446,6 +448,7 @@ fn device_of(args: &Args) -> Result<DeviceSpec, Failure> {
     Ok(device)
 }
 
+/// The replay of one protocol with one seed.
 fn setup(args: &Args, set: &Given, device: &DeviceSpec, kind: Kind, seed: u64) -> Setup {
     let mut options = Options::default();
     options.as_published = args.as_published;

@@ -73,6 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Fills a device under a protocol and saves it. All arguments, and the output, are checked before.
 fn fill(args: &Fill) -> Result<(), Failure> {
     let kind = args.protocol;
     let set = Given::parse(&args.set)?;
@@ -130,6 +131,7 @@ pub(crate) fn load(name_or_path: &str) -> Result<DeviceSpec, Failure> {
     })
 }
 
+/// Prints the table of presets.
 fn list() {
     let mut table = plain_table();
     table.set_header([

@@ -95,6 +95,7 @@ struct BenchArgs {
 
 const MORE_ROOM: &str = "use fewer --records, a larger --device, or --store mem";
 
+/// Lists the indexes, or measures one.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.action {
         Action::List { json } => list(*json),
@@ -125,6 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The bench that the arguments describe. Refuses settings and options without effect.
 fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
     let kind = index_of(&args.index)?;
     let set = Given::parse(&args.set)?;
@@ -292,6 +294,7 @@ fn place_of(args: &BenchArgs, set: &Given) -> Result<Place, Failure> {
     }
 }
 
+/// Prints the indexes with their costs and settings, and the workloads.
 fn list(json: bool) {
     let infos: Vec<&IndexInfo> = IndexKind::ALL.iter().map(|kind| kind.info()).collect();
     if json {
@@ -352,6 +355,7 @@ fn list(json: bool) {
     say(&workloads.to_string());
 }
 
+/// Prints a row for each window of a bench.
 fn table(record: &IndexRecord) {
     let place = record.device.as_deref().unwrap_or(match record.store {
         "file" => "a file",

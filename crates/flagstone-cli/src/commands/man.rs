@@ -58,6 +58,7 @@ fn roff(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// The manual page of a command, in roff. `name` has the words of the command, joined by `-`.
 fn page_of(command: &mut Command, name: &str, exit_codes: &str) -> String {
     let about = command
         .get_about()

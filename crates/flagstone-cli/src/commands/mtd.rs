@@ -165,6 +165,8 @@ impl Opened {
 }
 
 impl On {
+    /// Opens the device under the protocol and measures its recovery. If that fails, a problem of
+    /// the medium explains it better than the error of the device.
     fn open(&self) -> Result<Opened, Failure> {
         let kind = protocol_of(&self.protocol)?;
         let mtd = Mtd::open(&self.of.device, self.pairing)?;
@@ -207,6 +209,7 @@ impl On {
 }
 
 impl History {
+    /// The history, which must fit the device.
     fn witness(&self, device: &Device, roll_back_every: u64) -> Result<Witness, Failure> {
         if self.span >= device.pages() {
             return Err(Failure::Usage(format!(
@@ -225,6 +228,7 @@ impl History {
     }
 }
 
+/// Describes the flash, without a protocol.
 fn info(of: &Of) -> Result<ExitCode, Failure> {
     let mtd = Mtd::open(&of.device, Pairing::None)?;
     let (info, geometry) = (mtd.info(), mtd.geometry());
@@ -270,6 +274,7 @@ fn info(of: &Of) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Erases the device for a new use. Blocks that cannot be erased are marked as bad.
 fn create(args: &Create) -> Result<ExitCode, Failure> {
     let of = &args.of;
     let mut mtd = Mtd::open(&of.device, Pairing::None)?;
@@ -302,9 +307,10 @@ fn create(args: &Create) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Checks the tables of the device and reads every page. Exit code 1 if it is damaged.
 fn check(on: &On) -> Result<ExitCode, Failure> {
     let mut opened = on.open()?;
-    let books = opened.device.check();
+    let tables = opened.device.check();
     let bar = progress_bar(opened.device.pages().into(), "checking");
     let mut page = vec![0; opened.device.geometry().page_bytes as usize];
     let (mut held, mut lost) = (0u64, Vec::new());
@@ -319,13 +325,13 @@ fn check(on: &On) -> Result<ExitCode, Failure> {
     }
     bar.finish_and_clear();
     let stats = opened.notes.stats();
-    let is_well = books.is_ok() && lost.is_empty();
+    let is_well = tables.is_ok() && lost.is_empty();
     if on.of.json {
         say(&json!({
             "ok": is_well,
             "pages": held,
             "unreadable": lost,
-            "wrong": books.as_ref().err(),
+            "wrong": tables.as_ref().err(),
             "recovery_ms": opened.recovery_ms,
             "recovery_reads": opened.recovery.reads,
             "corrected_bits": stats.corrected,
@@ -337,7 +343,7 @@ fn check(on: &On) -> Result<ExitCode, Failure> {
         for at in &lost {
             note(&format!("page {at} cannot be read"));
         }
-        if let Err(why) = &books {
+        if let Err(why) = &tables {
             note(&format!("inconsistent metadata: {why}"));
         }
         say(&format!(
@@ -357,6 +363,7 @@ fn check(on: &On) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(!is_well)))
 }
 
+/// Reports the wear of the device. Exit code 1 if its end of life is near or reached.
 fn wear(args: &Wear) -> Result<ExitCode, Failure> {
     if let Some(days) = args.days.filter(|days| !(*days > 0.0 && days.is_finite())) {
         return Err(Failure::Usage(format!("--days {days}: use more than 0")));
@@ -413,6 +420,8 @@ fn wear(args: &Wear) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(end != EndOfLife::Far)))
 }
 
+/// Makes commits of a history, which `verify` can verify after a power cut. With `--acknowledge`
+/// prints the number of each when it is durable.
 fn load(args: &Load) -> Result<ExitCode, Failure> {
     let mut opened = args.on.open()?;
     let witness = args.history.witness(&opened.device, args.roll_back_every)?;
@@ -461,10 +470,11 @@ fn load(args: &Load) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Verifies the commits of a history, and the tables of the device. Exit code 1 if one is wrong.
 fn verify(args: &Verify) -> Result<ExitCode, Failure> {
     let mut opened = args.on.open()?;
     let witness = args.history.witness(&opened.device, 0)?;
-    let books = opened.device.check();
+    let tables = opened.device.check();
     let bar = progress_bar(u64::from(witness.span) + 1, "verifying");
     let progress = &mut |pages| bar.inc(pages);
     let verified = witness.verify(&mut opened.device, args.acknowledged, progress);
@@ -472,7 +482,7 @@ fn verify(args: &Verify) -> Result<ExitCode, Failure> {
     let verdict = match verified {
         Err(error) => return Err(opened.failure(error)),
         Ok(Err(violation)) => Err(violation.to_string()),
-        Ok(Ok(commits)) => books.map(|()| commits),
+        Ok(Ok(commits)) => tables.map(|()| commits),
     };
     let stats = opened.notes.stats();
     say(&match (&verdict, args.on.of.json) {

@@ -25,6 +25,7 @@ fn source_of(info: &Info) -> String {
     }
 }
 
+/// Lists the protocols, and the settings of protocols, recovery managers and eviction policies.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let infos: Vec<&Info> = Kind::ALL.iter().map(|kind| kind.info()).collect();
     if args.json {

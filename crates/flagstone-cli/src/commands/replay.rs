@@ -36,6 +36,7 @@ Examples:
   flagstone replay RUN-ID                                the story as text
   flagstone replay RUN-ID --html run.html                a page: open it in a browser";
 
+/// Repeats a run and prints its story, as text or as a page. Exit code 1 if it is violated again.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let device = args.device.as_deref().map(device::load).transpose()?;
     let device = device.map(|spec| Arc::new(DeviceTraits::of(&spec)));

@@ -56,6 +56,8 @@ pub(crate) struct Args {
     list: bool,
 }
 
+/// Reproduces the selected claims, and writes the report. With several seeds, each is a plan of its
+/// own.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut catalogue = Catalogue::shipped();
     let mut own = Vec::new();
@@ -65,15 +67,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         catalogue.add(experiment);
     }
     // If only a user's file is given and no name, run its paper only.
-    let all = args.names.len() == 1 && args.names[0] == "all";
-    let names = if all && !own.is_empty() {
+    let is_all = args.names.len() == 1 && args.names[0] == "all";
+    let names = if is_all && !own.is_empty() {
         &own
     } else {
         &args.names
     };
     let selection = catalogue.select(names).map_err(Failure::Usage)?;
     if args.list {
-        let names = if all {
+        let names = if is_all {
             catalogue.names()
         } else {
             selection.names()
@@ -145,6 +147,7 @@ fn record_in(path: &Path, inputs: &[&Path]) -> Result<(Output, Recorded), Failur
     Ok((Output::new(path, inputs)?, recorded))
 }
 
+/// Prints a row for each claim, and the number of verdicts of each kind.
 fn table(results: &Results) {
     let mut table = plain_table();
     table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);

@@ -301,6 +301,8 @@ fn kind(kind: PointKind) -> String {
     }
 }
 
+/// Prints what was found: the effects of settings, the points at which most claims hold, and for
+/// each claim that does not hold at the default the points at which it holds.
 fn report(design: &Design, tried: &[Tried]) {
     let failed = tried.iter().filter(|tried| tried.claims.is_err()).count();
     say(&format!(

@@ -65,6 +65,7 @@ pub(crate) fn once_each(owners: impl IntoIterator<Item = Owner>) -> Vec<Owner> {
 }
 
 impl Given {
+    /// Parses pairs of the form `[OWNER.]NAME=VALUE`.
     pub(crate) fn parse(pairs: &[String]) -> Result<Given, Failure> {
         let one = |pair: &String| {
             let Some((name, value)) = pair.split_once('=') else {

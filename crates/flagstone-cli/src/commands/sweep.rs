@@ -67,6 +67,8 @@ impl FromStr for Over {
     }
 }
 
+/// Runs the tasks of a sweep that have no result yet, and prints results and the map. `--only`
+/// selects tasks, whose results make no map.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut sweep = runs::read(&args.file, Sweep::parse)?;
     let map = map_of(args, &sweep)?;
@@ -222,6 +224,7 @@ fn figure(value: Option<f64>) -> String {
     })
 }
 
+/// A map for printing: the winners of each cell, with the means of all as a hint.
 fn winners_of(map: &Map) -> Winners<'_> {
     let cell = |cell: &MapCell| -> String {
         let means = cell.means.iter();
@@ -243,6 +246,7 @@ fn winners_of(map: &Map) -> Winners<'_> {
     }
 }
 
+/// Says who is first in a cell, and what a tie is.
 fn legend(sweep: &Sweep, spec: &MapSpec, map: &Map) -> String {
     let places = map.cells.iter().map(|cell| cell.places).max().unwrap_or(0);
     let cell = match places {
@@ -270,6 +274,7 @@ impl Drawing<'_> {
         winners::verdict(&self.map.contenders, &points)
     }
 
+    /// The map as a web page, with the means of all cells.
     fn page(&self) -> String {
         let mut head = vec![self.map.down.name.clone(), self.map.across.name.clone()];
         head.extend(self.map.contenders.iter().cloned());

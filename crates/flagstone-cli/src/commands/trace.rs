@@ -241,6 +241,7 @@ pub(crate) fn run(args: TraceArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Imports a trace from one of the formats. An unknown word may be a preset of `csv`.
 fn import(from: Import) -> Result<(), Failure> {
     match from {
         Import::Waldump(args) => {
@@ -299,6 +300,7 @@ fn import_preset(name: &str, args: &PresetArgs) -> Result<(), Failure> {
     import_as(table, CommitAt::Request, args)
 }
 
+/// Imports a table with described columns or a preset, or without both the output of `export csv`.
 fn import_table(args: &TableArgs) -> Result<(), Failure> {
     let mut table = match (&args.columns, &args.preset) {
         (Some(columns), _) => Table::new(columns.clone()),
@@ -324,6 +326,8 @@ fn import_as(mut table: Table, commit_at: CommitAt, args: &PresetArgs) -> Result
     })
 }
 
+/// Imports a block trace in two passes: `importer` reads the requests, which are then sorted,
+/// numbered and written.
 fn import_block(
     args: &BlockArgs,
     commit_at: CommitAt,

@@ -68,6 +68,8 @@ impl Winners<'_> {
         self.cells.chunks(self.across.values.len().max(1))
     }
 
+    /// A cell: its first winner in its colour, and those that tie with it. A stripe has the colour
+    /// of the second.
     fn cell(&self, cell: &Cell<'_>) -> String {
         let hint = escape(&cell.hint);
         let Some(first) = cell.winners.first() else {

@@ -54,9 +54,12 @@ struct Grid<'a> {
     seeds: u64,
 }
 
+/// Makes the comparison at each point of the grid and prints all of them. A protocol that does not
+/// support the options of a point is left out there.
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let axes = &args.over;
     axis::check(args, axes)?;
+    // Each point has a value of every axis; the last axis varies fastest.
     let mut places: Vec<Vec<f64>> = vec![Vec::new()];
     for axis in axes {
         let longer = |place: &Vec<f64>| {
@@ -170,6 +173,7 @@ fn of_point(axes: &[Axis], place: &[f64], failure: Failure) -> Failure {
     }
 }
 
+/// Prints the grid: records for programs, a row for each point of one axis, or a map for two.
 fn print(args: &Args, grid: &mut Grid<'_>) {
     if !args.timing {
         let rows = grid.points.iter_mut().flat_map(|point| &mut point.rows);
@@ -305,6 +309,7 @@ impl Grid<'_> {
         format!("{} over {}", self.by.name(), names.join(" and "))
     }
 
+    /// Explains the marks of cells.
     fn legend(&self) -> String {
         let by = match self.seeds {
             1 => format!(

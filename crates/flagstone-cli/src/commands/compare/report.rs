@@ -159,6 +159,7 @@ impl Failed {
     }
 }
 
+/// Prints the rows: records for programs, or a table, its legend, and who is first and why.
 fn print<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) {
     let runs = || rows.iter().flat_map(|row| &row.runs);
     if args.json {

@@ -145,6 +145,7 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     report(args, &device, outcomes, &printed, "stack", suits)
 }
 
+/// The closed loop over one stack with one seed.
 fn closed(
     args: &Args,
     set: &Given,

@@ -16,7 +16,7 @@ pub(super) struct Column<R> {
     pub heading: &'static str,
     /// A short definition, printed below the table and by --help.
     pub says: &'static str,
-    /// Columns of lower rank are dropped first if not all fit.
+    /// Columns fill the width in ascending order of this number.
     pub rank: u8,
     pub cell: Cell<R>,
 }
@@ -80,6 +80,7 @@ impl<R: Measured> Column<R> {
         }
     }
 
+    /// The cell of a row; `-` if the row has no commits, and the column depends on them.
     fn text(&self, row: &Row<R>, standing: &Standing<'_, R>) -> String {
         let of_committed = matches!(
             self.cell,
@@ -220,7 +221,8 @@ impl<R: Measured> Table<R> {
         }
     }
 
-    /// Drops columns of lowest rank until the table fits `width` characters.
+    /// Keeps the columns that fit `width` characters together, in ascending order of `rank`. A
+    /// column that is too wide is left out, and narrower ones after it may still fit.
     #[must_use]
     pub(super) fn fit(mut self, width: usize) -> Table<R> {
         let taken = |at: usize| {
@@ -385,6 +387,7 @@ fn joined(settings: &Value) -> String {
     each.collect::<Vec<_>>().join(" ")
 }
 
+/// Appends the fields of a value, with names such as `flash.program.gc` below `prefix`.
 fn flatten(prefix: &str, value: &Value, fields: &mut Vec<(String, String)>) {
     match value {
         Value::Object(map) => {

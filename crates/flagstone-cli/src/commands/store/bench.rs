@@ -259,6 +259,7 @@ fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
+/// The measurements with `pages` pages per commit as a JSON object.
 fn as_json(pages: u32, of: &BenchTimes) -> Value {
     let times = |times: &Times| {
         json!({

@@ -400,6 +400,7 @@ fn print_findings(campaign: &StoreCampaign, findings: &StoreFindings, json: bool
     }
 }
 
+/// Kills workers and verifies the store after each; with `--worker`, is such a worker.
 pub(super) fn kill_workers(args: &Kill) -> Result<ExitCode, Failure> {
     if args.worker {
         let mistakes = Mistakes {

@@ -36,6 +36,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(why)
 }
 
+/// Soaks a new store and prints the report. Exit code 1 if something was wrong.
 pub(super) fn soak(args: &Soak) -> Result<ExitCode, Failure> {
     std::fs::create_dir_all(&args.folder)?;
     if !is_fresh(&args.folder) {

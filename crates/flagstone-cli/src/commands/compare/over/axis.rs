@@ -80,6 +80,7 @@ pub(in super::super) struct Axis {
 impl FromStr for Axis {
     type Err = String;
 
+    /// Parses `SETTING=LOW..HIGH[:POINTS]` or `SETTING=VALUE:VALUE...`. No value may occur twice.
     fn from_str(text: &str) -> Result<Axis, String> {
         let (name, values) = text.split_once('=').ok_or(
             "must be SETTING=VALUES, such as abort-ratio=0..0.5 or clients=1:4:16".to_string(),
