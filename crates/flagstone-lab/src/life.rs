@@ -224,21 +224,28 @@ impl World<'_> {
 
     /// Determines whether a transaction that wrote `version` to `pages` has committed: all or none
     /// of its writes must be present. Under a protocol without transactions each page is decided
-    /// separately.
+    /// separately. Pages that cannot be read go with the others.
     fn decide(&mut self, pages: &[u32], version: u32) -> Result<(), DeviceError> {
         let before = self.record.wrong;
         let mut there = 0;
+        let mut lost = Vec::new();
         for &at in pages {
             let old = std::mem::replace(&mut self.versions[at as usize], version);
-            self.read(at)?;
-            if self.record.wrong > before {
+            if !self.read(at)? {
+                self.versions[at as usize] = old;
+                lost.push(at);
+            } else if self.record.wrong > before {
                 (self.record.wrong, self.versions[at as usize]) = (before, old);
                 self.read(at)?;
             } else {
                 there += 1;
             }
         }
-        let is_torn = there != 0 && there != pages.len();
+        let is_torn = there != 0 && there + lost.len() != pages.len();
+        if there > 0 {
+            lost.iter()
+                .for_each(|&at| self.versions[at as usize] = version);
+        }
         self.record.wrong += u64::from(is_torn && self.life.kind.info().atomic);
         Ok(())
     }

@@ -84,8 +84,11 @@ impl PageStore {
         if self.left_alone_at == newest || !self.can_compact() {
             return Ok(());
         }
-        self.left_alone_at = newest;
         let holds = self.held().count() as u64;
+        if holds > u64::from(pages) * LEISURE {
+            return Ok(());
+        }
+        self.left_alone_at = newest;
         let (blocks, of_block) = (
             self.device.geometry().blocks(),
             f64::from(self.device.ftl().data_pages_per_block()),
@@ -93,7 +96,7 @@ impl PageStore {
         // Blocks for the dead pages that the bound allows: the store would soon grow by them again.
         let spared = (holds as f64 / of_block * (1.0 / self.fill - 1.0)) as u32;
         let large = self.least_blocks() + spared + self.next_blocks();
-        if blocks > large && holds <= u64::from(pages) * LEISURE {
+        if blocks > large {
             self.compact_now()?;
             self.left_alone_at = self.device.ftl().last_seq();
         }

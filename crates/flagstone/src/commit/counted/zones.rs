@@ -371,8 +371,8 @@ impl Zones {
     /// Memory in bytes.
     pub(super) fn memory(&self) -> u64 {
         let full = (self.full.len() + self.copies.len()) * size_of::<Pbn>();
-        (full + self.open.len() * size_of::<Open>()) as u64
-            + table_bytes::<Lpn, ()>(self.trims.len())
+        let trims = self.trims.len() * size_of::<Lpn>();
+        (full + self.open.len() * size_of::<Open>() + trims) as u64
     }
 
     /// The open and full blocks in the zones.
