@@ -302,15 +302,9 @@ impl Ftl {
         first: u32,
         retry: bool,
     ) -> Result<(u32, Nanos), FtlError> {
-        // The last blocks are reserved for the collector: without them nothing could be reclaimed.
-        // They may also be used for a page whose program, or the erase of whose block, has failed,
-        // because a block was promised for it.
-        let reserve = if self.collector.reserve_is_lent {
-            1
-        } else {
-            self.collector.reserve_blocks
-        };
-        let kept = stream == Stream::Host && !retry && self.blocks.writable() <= reserve;
+        // A page whose program, or the erase of whose block, has failed may use the reserve: a
+        // block was promised for it.
+        let kept = stream == Stream::Host && !retry && self.has_only_reserve();
         let planes = self.geometry.planes();
         for step in 0..planes {
             let plane = (first + step) % planes;
@@ -526,6 +520,17 @@ impl Ftl {
     /// Required to restart a full device, which must write before any page becomes obsolete.
     pub fn lend_reserve(&mut self, lent: bool) {
         self.collector.reserve_is_lent = lent;
+    }
+
+    /// Whether the blocks left are reserved for the collector: without them nothing could be
+    /// reclaimed.
+    pub(crate) fn has_only_reserve(&self) -> bool {
+        let reserve = if self.collector.reserve_is_lent {
+            1
+        } else {
+            self.collector.reserve_blocks
+        };
+        self.blocks.writable() <= reserve
     }
 
     /// Makes the collector keep `blocks` blocks writable, so that they can be reserved together. It
