@@ -55,15 +55,14 @@ fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<
                 owner.erased(ftl, block, done);
             }
             _ => {
-                give_back(ftl, block);
-                collect(ftl, owner, now, block)?;
+                collect_again(ftl, owner, now, block)?;
             }
         }
     }
     while let Some(block) = ftl.collector.retire.pop() {
         // A pinned block is retired later, like any other failed victim.
         if ftl.blocks.is_candidate(block) {
-            collect(ftl, owner, now, block)?;
+            collect_if_prepared(ftl, owner, now, block)?;
         }
     }
     if ftl.scrub.is_due(now) {
@@ -85,7 +84,9 @@ fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<
     }
 }
 
-/// Collects until enough blocks are free. Pins blocks not worth collecting meanwhile.
+/// Collects until enough blocks are free. Pins meanwhile the blocks that are not worth it, and
+/// those that the owner has no room to prepare: the erase of another block may make it. A later
+/// call tries them again. Each is one candidate less, so that they add no endless round.
 fn collect_until_enough(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -104,16 +105,15 @@ fn collect_until_enough(
         let Some(victim) = choose(ftl) else {
             break;
         };
-        if !owner.is_worth(ftl, victim) {
+        if !owner.is_worth(ftl, victim) || !collect_if_prepared(ftl, owner, now, victim)? {
             ftl.blocks.pin(victim);
             passed_over.push(victim);
             continue;
         }
-        collect(ftl, owner, now, victim)?;
         if let Some(cold) = coldest(ftl)
             && owner.is_worth(ftl, cold)
         {
-            collect(ftl, owner, now, cold)?;
+            collect_if_prepared(ftl, owner, now, cold)?;
         }
     }
     Ok(())
@@ -156,6 +156,38 @@ pub(crate) fn collect(
     Ok(done)
 }
 
+/// Collects a block unless its owner finds no room to prepare it and lets it wait. Returns whether
+/// it was collected.
+fn collect_if_prepared(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    victim: Pbn,
+) -> Result<bool, FtlError> {
+    match collect(ftl, owner, now, victim) {
+        Err(FtlError::Full { .. }) if owner.lets_wait() && ftl.blocks.is_candidate(victim) => {
+            Ok(false)
+        }
+        collected => collected.map(|_| true),
+    }
+}
+
+/// Completes a collection that failed: some pages of the block may exist twice.
+fn collect_again(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    block: Pbn,
+) -> Result<Nanos, FtlError> {
+    ftl.stats.collections += 1;
+    give_back(ftl, block);
+    begin(ftl, block);
+    let prepared = owner.prepare(ftl, now, block);
+    let done = collect_prepared(Cause::Gc, ftl, owner, block, prepared)?;
+    ftl.stats.gc_ns += done.since(now);
+    Ok(done)
+}
+
 /// Like [`collect`], for a block that the caller of the device has chosen. Completes a collection
 /// that failed first. Returns `None` if the block is no candidate.
 pub(crate) fn collect_chosen(
@@ -176,8 +208,9 @@ pub(crate) fn collect_chosen(
 /// Like [`collect`], counted under `cause`. The owner's operations count under its own causes.
 ///
 /// If the collection fails and the owner allows steps, the victim becomes a candidate again, as
-/// between two steps. For other owners nothing is written or committed before the collection is
-/// complete: until then some pages exist twice, and the owner knows one copy.
+/// between two steps; so it does if nothing was moved and the owner lets it wait. For other owners
+/// nothing is written or committed before the collection is complete: until then some pages exist
+/// twice, and the owner knows one copy.
 pub(super) fn collect_for(
     cause: Cause,
     ftl: &mut Ftl,
@@ -185,31 +218,43 @@ pub(super) fn collect_for(
     start: Nanos,
     victim: Pbn,
 ) -> Result<Nanos, FtlError> {
-    let collected = collect_whole(cause, ftl, owner, start, victim);
+    begin(ftl, victim);
+    let prepared = owner.prepare(ftl, start, victim);
+    if matches!(prepared, Err(FtlError::Full { .. })) && owner.lets_wait() {
+        give_back(ftl, victim);
+        return prepared;
+    }
+    collect_prepared(cause, ftl, owner, victim, prepared)
+}
+
+/// The rest of a collection, after [`Owner::prepare`] has returned this.
+fn collect_prepared(
+    cause: Cause,
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    block: Pbn,
+    prepared: Result<Nanos, FtlError>,
+) -> Result<Nanos, FtlError> {
+    let collected = prepared.and_then(|prepared| {
+        let victim = Victim {
+            block,
+            prepared,
+            cause,
+        };
+        move_and_erase(ftl, owner, victim)
+    });
     if collected.is_err() {
         if ftl.format.in_steps {
-            give_back(ftl, victim);
-        } else if ftl.blocks.state(victim) == BlockState::Victim {
-            ftl.collector.owed.push(victim);
+            give_back(ftl, block);
+        } else if ftl.blocks.state(block) == BlockState::Victim {
+            ftl.collector.owed.push(block);
         }
     }
     collected
 }
 
-fn collect_whole(
-    cause: Cause,
-    ftl: &mut Ftl,
-    owner: &mut dyn Owner,
-    start: Nanos,
-    block: Pbn,
-) -> Result<Nanos, FtlError> {
-    begin(ftl, block);
-    let victim = Victim {
-        block,
-        prepared: owner.prepare(ftl, start, block)?,
-        cause,
-    };
-    fetch_slots(ftl, block);
+fn move_and_erase(ftl: &mut Ftl, owner: &mut dyn Owner, victim: Victim) -> Result<Nanos, FtlError> {
+    fetch_slots(ftl, victim.block);
     let moved = move_live(ftl, owner, victim, 0, ftl.data_pages)?;
     let durable = victim.prepared.max(moved.durable);
     if moved.lost {

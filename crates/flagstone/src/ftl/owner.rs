@@ -84,6 +84,12 @@ pub trait Owner: Send {
         Ok(now)
     }
 
+    /// Whether a block for which [`Owner::prepare`] found no room may wait until others are
+    /// collected. What was written by then must be valid without the rest.
+    fn lets_wait(&self) -> bool {
+        false
+    }
+
     /// Whether the erase of `victim` frees more pages than must be written before it. An owner that
     /// writes pages besides the copies can decide better than the number of live pages. Other
     /// blocks are skipped.

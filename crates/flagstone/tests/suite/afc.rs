@@ -7,7 +7,7 @@ use crate::small_device::EVERYTHING;
 use flagstone::cases::{Case, cases, prove, rows_that_differ};
 use flagstone::commit::Kind;
 use flagstone::ftl::{Cause, Operation};
-use flagstone::units::{Lpn, Nanos};
+use flagstone::units::{Lpn, Nanos, Pbn};
 
 /// The flag of the first page of a transaction until it commits.
 const FALSE_AT_FIRST: u8 = 0xff;
@@ -198,6 +198,37 @@ fn d8_a_chain_with_more_ends_than_there_is_room_for_carriers_is_collected_from_i
             assert_eq!(bench.values(4), [round; 4], "{pages} pages");
         }
     }
+}
+
+/// A cut can tear a FALSE flag, which then needs a carrier, and undo the erases of all free blocks.
+/// The block whose erase needs that flag must not keep the collector from the others.
+#[test]
+fn d8_a_block_without_room_for_its_carriers_waits_for_the_others() {
+    const TORN: u8 = 0x70;
+    let blocks = bench(Kind::Afc, false, false)
+        .device()
+        .ftl()
+        .blocks()
+        .for_data();
+    let alone = |(seq, block): (u64, &Pbn)| Laid {
+        at: (block.0, 0),
+        lpn: 0,
+        xid: seq,
+        seq,
+        link: None,
+        flag: FALSE_AT_FIRST,
+    };
+    let mut pages: Vec<Laid> = (20..).zip(&blocks).map(alone).collect();
+    pages[1] = Laid {
+        xid: pages[0].xid,
+        link: link_to(pages[0]),
+        flag: TORN,
+        ..pages[1]
+    };
+    let mut bench = laid(Kind::Afc, page_flags(false), &pages);
+    assert_eq!(bench.device().ftl().blocks().free_blocks(), 0);
+    bench.set(1, &[0]);
+    assert_eq!(bench.restart(EVERYTHING).values(1), [1]);
 }
 
 #[test]

@@ -42,6 +42,11 @@ impl Owner for Afc {
         Ok(now)
     }
 
+    /// The flags that were set stay noted ([`Afc::note_false`]).
+    fn lets_wait(&self) -> bool {
+        true
+    }
+
     /// If each flag needs a carrier page, an erase that splits a chain into many parts can cost
     /// more pages than it frees. It becomes cheaper once the blocks with the ends of the chain are
     /// collected.

@@ -28,6 +28,8 @@ pub(super) struct Collector {
     victim: Option<Work>,
     /// With block flags: the transactions with copies in each block that receives copies.
     copies: FxHashMap<Pbn, Vec<TxId>>,
+    /// When the flags of collections that found no room are done.
+    flagged: Nanos,
 }
 
 /// The block that is being collected.
@@ -70,7 +72,7 @@ impl Owner for Cfc {
             links: self.outward(&pages, victim),
             pages,
             exposed: Vec::new(),
-            flagged: now,
+            flagged: now.max(self.collector.flagged),
         };
         if work.links.is_empty() {
             self.collector.victim = Some(work);
@@ -91,6 +93,11 @@ impl Owner for Cfc {
         self.end_links(ftl, now, &mut work, hopeless)?;
         self.collector.victim = Some(work);
         Ok(now)
+    }
+
+    /// The flags that were set stay. A carrier is written again, and then replaces the first.
+    fn lets_wait(&self) -> bool {
+        true
     }
 
     fn relocate(&mut self, _: &Ftl, _: &Moving<'_>, _: &mut [u8]) -> Relocation {
@@ -269,7 +276,8 @@ impl Cfc {
             if self.in_progress(xid).is_some() {
                 work.exposed.push((xid, target.link_to_it()));
             } else {
-                let done = self.set_flag(ftl, read, &target)?;
+                let done = self.set_flag(ftl, read, &target);
+                let done = done.inspect_err(|_| self.collector.flagged = work.flagged)?;
                 work.flagged = work.flagged.max(done);
             }
         }
