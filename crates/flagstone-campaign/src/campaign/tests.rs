@@ -169,7 +169,7 @@ fn every_shape_suits_every_subject() {
 }
 
 /// Runs that used to end in a violation, each with the defect that was fixed.
-const MENDED: [(&str, &str); 11] = [
+const MENDED: [(&str, &str); 14] = [
     (
         "cfc-ex/g29135/b35994/w5x7/f1/s4845/n3/f109-1ae0-n/r0-ad67-n/c2-40fd-n",
         "a restart on a full device found no room, and the database did not open again",
@@ -177,6 +177,18 @@ const MENDED: [(&str, &str); 11] = [
     (
         "cfc/g395714/b0/w1x30/f1/s2488/n2/d118-3f-n/c0-63-n",
         "a transaction could not end once there was no room for one of the flags of its commit",
+    ),
+    (
+        "cfc/g362881/b96694/w2x60/f15/s4261924074/n3/o588-a8d5-n/d7-9ac5-n/c5-762f-n",
+        "a commit used up the collector's blocks for carriers, and a full device took no transaction",
+    ),
+    (
+        "afc.page-flags/g318186/b79262/w2x178/f15/s1225380499/n3/o123-b8d9-n/r1-bc12-t/r11-696-n",
+        "a block without room for its flags was collected before others that had no live page",
+    ),
+    (
+        "cfc/g396181/b50103/w2x130/f15/s1705068588/n3/r492-a171-t/c6-dae6-n/r2-7306-t",
+        "a carrier was not written again for a head that had one, and a commit was lost",
     ),
     (
         "afc/g33493/b0/w1x17/f15/s1277171008/n3/o108-a174-n/e50-8e9f-t/c1-8954-t",

@@ -117,15 +117,15 @@ pub(super) fn copy_in_place_of(
     )
 }
 
-/// The open blocks for a carrier, and the plane if only one of them will do. Short blocks are for
-/// copies of live pages: a carrier goes to an open block. That of a commit does not use the blocks
-/// reserved for the collector either.
+/// The stream of a carrier, and its plane, if it must go to an open block. The last free blocks are
+/// for copies of live pages: then a carrier goes to an open block. That of a commit does not take
+/// blocks that are reserved for the collector either.
 fn place_of_carrier(ftl: &Ftl, cause: Cause) -> (Stream, Option<u32>) {
     let planes = ftl.geometry().planes();
     let reserved = cause == Cause::Commit && ftl.has_only_reserve();
-    let short = ftl.blocks.free_blocks() <= planes;
+    let few_are_free = ftl.blocks.free_blocks() <= planes;
     let is_open = |plane: &u32| ftl.writer.open_on(Stream::Gc, *plane).is_some();
-    let plane = (0..planes).find(|plane| (short || reserved) && is_open(plane));
+    let plane = (0..planes).find(|plane| (few_are_free || reserved) && is_open(plane));
     if reserved && plane.is_none() {
         return (Stream::Host, None);
     }
