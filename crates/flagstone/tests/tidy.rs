@@ -217,6 +217,38 @@ fn comments_are_at_most_100_columns() {
     none("comments are at most 100 columns", offences);
 }
 
+/// Methods of `nand::Flash` that only a bare simulated chip has.
+const OF_A_CHIP: [&str; 7] = [
+    "forget",
+    "copies_inside",
+    "read_inside",
+    "program_inside",
+    "hint",
+    "model",
+    "into_model",
+];
+
+/// Fails if middleware would lose a method of `nand::Flash` because the method has a default.
+#[test]
+fn a_method_of_flash_is_forwarded_unless_only_a_chip_has_it() {
+    let text = text(root().join("crates/flagstone/src/nand/mod.rs"));
+    let (_, from) = text.split_once("pub trait Flash").expect("the trait");
+    let (flash, forwards) = from.split_once("macro_rules!").expect("the macro");
+    let methods = flash
+        .lines()
+        .filter_map(|line| line.strip_prefix("    fn "));
+    let methods: Vec<&str> = methods.filter_map(|rest| rest.split('(').next()).collect();
+    assert!(methods.len() > 20, "{methods:?}");
+    let is_forwarded = |name: &str| forwards.contains(&format!(": fn {name}("));
+    let lost = methods
+        .iter()
+        .filter(|name| is_forwarded(name) == OF_A_CHIP.contains(name));
+    none(
+        "a method is forwarded",
+        lost.map(|name| name.to_string()).collect(),
+    );
+}
+
 /// The header of a source file: its first lines, without the comment signs.
 fn header(path: &Path) -> Vec<String> {
     let text = text(path);

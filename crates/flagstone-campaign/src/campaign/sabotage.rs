@@ -176,7 +176,7 @@ impl Sabotaged {
 }
 
 impl Flash for Sabotaged {
-    forward_flash!([inner]: geometry reprogram is_factory_bad peek);
+    forward_flash!([inner] but read program erase sync);
 
     fn read(
         &mut self,

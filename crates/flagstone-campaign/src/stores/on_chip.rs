@@ -409,7 +409,7 @@ impl Listening {
 }
 
 impl Flash for Listening {
-    forward_flash!([below]: geometry read reprogram is_factory_bad never_fails peek expect);
+    forward_flash!([below] but program erase sync grow);
 
     fn program(
         &mut self,

@@ -276,7 +276,7 @@ impl<F: AsMut<Chip>> AsMut<Chip> for Aging<F> {
 }
 
 impl<F: Flash + AsMut<Chip> + AsRef<Chip>> Flash for Aging<F> {
-    forward_flash!([inner]: geometry is_factory_bad reached);
+    forward_flash!([inner] but read program reprogram erase sync peek);
 
     /// Counts the read, which disturbs the block, and adds the bit errors that the page has by now.
     fn read(

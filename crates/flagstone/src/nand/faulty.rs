@@ -189,7 +189,7 @@ impl<F: AsRef<Chip>> AsRef<Chip> for Faulty<F> {
 }
 
 impl<F: Flash + AsMut<Chip>> Flash for Faulty<F> {
-    forward_flash!([inner]: geometry reprogram sync is_factory_bad peek reached);
+    forward_flash!([inner] but read program erase);
 
     /// Reads a page. Faults strike only pages that were programmed. From a silent fault on, the
     /// page reads as its lie says until its block is erased.

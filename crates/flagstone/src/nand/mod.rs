@@ -375,7 +375,12 @@ pub trait Flash: Send {
     }
 }
 
-/// Forwards methods of [`Flash`] in middleware to the device in a field or returned by a call.
+/// Forwards the methods of [`Flash`] in middleware to the device in a field or returned by a call.
+/// The methods after `but` are left out: the middleware writes them itself or has the default.
+///
+/// Some methods are left out with another one: `erase_saying` and `said_at_erase` with `erase`,
+/// `shrink` with `grow`, the numbers of erases with `never_fails`. Methods that only a bare
+/// simulated chip has are never forwarded: copies inside a plane, `forget`, `hint` and `model`.
 ///
 /// ```
 /// use flagstone::forward_flash;
@@ -389,7 +394,7 @@ pub trait Flash: Send {
 /// }
 ///
 /// impl<F: Flash> Flash for Counting<F> {
-///     forward_flash!([inner]: geometry read program reprogram sync is_factory_bad peek expect);
+///     forward_flash!([inner] but erase);
 ///
 ///     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
 ///         self.erases += 1;
@@ -399,110 +404,100 @@ pub trait Flash: Send {
 /// ```
 #[macro_export]
 macro_rules! forward_flash {
-    ($below:tt: $($method:ident)+) => {
-        $($crate::forward_flash!(@$method $below);)+
-    };
-    (@geometry [$($below:tt)+]) => {
-        fn geometry(&self) -> &$crate::nand::Geometry {
-            self.$($below)+.geometry()
+    ($below:tt $(but $($own:ident)+)?) => {
+        $crate::forward_flash! { @each $below [$($($own)+)?]
+            geometry: fn geometry(&self) -> &$crate::nand::Geometry;
+            read: fn read(
+                &mut self,
+                now: $crate::units::Nanos,
+                at: $crate::units::Ppn,
+                data: &mut [u8],
+                spare: &mut [u8]
+            ) -> Result<$crate::nand::Read, $crate::nand::FlashError>;
+            program: fn program(
+                &mut self,
+                now: $crate::units::Nanos,
+                at: $crate::units::Ppn,
+                data: &[u8],
+                spare: &[u8]
+            ) -> Result<$crate::units::Nanos, $crate::nand::FlashError>;
+            reprogram: fn reprogram(
+                &mut self,
+                now: $crate::units::Nanos,
+                at: $crate::units::Ppn,
+                offset: usize,
+                bytes: &[u8]
+            ) -> Result<$crate::units::Nanos, $crate::nand::FlashError>;
+            erase: fn erase(
+                &mut self,
+                now: $crate::units::Nanos,
+                block: $crate::units::Pbn
+            ) -> Result<$crate::units::Nanos, $crate::nand::FlashError>;
+            erase: fn erase_saying(
+                &mut self,
+                now: $crate::units::Nanos,
+                block: $crate::units::Pbn,
+                number: u64,
+                says: &[u8]
+            ) -> Result<$crate::units::Nanos, $crate::nand::FlashError>;
+            erase: fn said_at_erase(&self) -> Option<$crate::nand::SaidAtErase>;
+            sync: fn sync(
+                &mut self,
+                now: $crate::units::Nanos,
+                until: $crate::units::Nanos
+            ) -> Result<$crate::units::Nanos, $crate::nand::FlashError>;
+            is_factory_bad: fn is_factory_bad(&self, block: $crate::units::Pbn) -> bool;
+            never_fails: fn never_fails(&self) -> bool;
+            never_fails: fn last_erase(&self) -> u8;
+            never_fails: fn last_erase_before(&self, block: $crate::units::Pbn) -> u8;
+            never_fails: fn was_erased_after(
+                &self,
+                block: $crate::units::Pbn,
+                other: $crate::units::Pbn,
+                erase: u8
+            ) -> bool;
+            grow: fn grow(&mut self, blocks: u32) -> Result<(), $crate::nand::FlashError>;
+            grow: fn can_shrink(&self) -> bool;
+            grow: fn shrink(&mut self, blocks: u32) -> Result<(), $crate::nand::FlashError>;
+            reached: fn reached(&mut self, now: $crate::units::Nanos) -> ();
+            expect: fn expect(&self, first: $crate::units::Ppn, pages: u32) -> ();
+            peek: fn peek(
+                &self,
+                at: $crate::units::Ppn,
+                data: &mut [u8],
+                spare: &mut [u8]
+            ) -> Option<usize>;
         }
     };
-    (@read [$($below:tt)+]) => {
-        fn read(
-            &mut self,
-            now: $crate::units::Nanos,
-            at: $crate::units::Ppn,
-            data: &mut [u8],
-            spare: &mut [u8],
-        ) -> Result<$crate::nand::Read, $crate::nand::FlashError> {
-            self.$($below)+.read(now, at, data, spare)
+    (@each $below:tt $own:tt $($group:ident: fn $name:ident $args:tt -> $out:ty;)+) => {
+        $($crate::forward_flash!(@unless $own $group: $below fn $name $args -> $out);)+
+    };
+    // A method whose group is in the list is left out.
+    (@unless [geometry $($own:ident)*] geometry: $($method:tt)+) => {};
+    (@unless [read $($own:ident)*] read: $($method:tt)+) => {};
+    (@unless [program $($own:ident)*] program: $($method:tt)+) => {};
+    (@unless [reprogram $($own:ident)*] reprogram: $($method:tt)+) => {};
+    (@unless [erase $($own:ident)*] erase: $($method:tt)+) => {};
+    (@unless [sync $($own:ident)*] sync: $($method:tt)+) => {};
+    (@unless [is_factory_bad $($own:ident)*] is_factory_bad: $($method:tt)+) => {};
+    (@unless [never_fails $($own:ident)*] never_fails: $($method:tt)+) => {};
+    (@unless [grow $($own:ident)*] grow: $($method:tt)+) => {};
+    (@unless [reached $($own:ident)*] reached: $($method:tt)+) => {};
+    (@unless [expect $($own:ident)*] expect: $($method:tt)+) => {};
+    (@unless [peek $($own:ident)*] peek: $($method:tt)+) => {};
+    (@unless [$other:ident $($own:ident)*] $group:ident: $($method:tt)+) => {
+        $crate::forward_flash!(@unless [$($own)*] $group: $($method)+);
+    };
+    (@unless [] $group:ident: [$($below:tt)+]
+        fn $name:ident(&mut $this:ident $(, $arg:ident: $type:ty)*) -> $out:ty) => {
+        fn $name(&mut $this $(, $arg: $type)*) -> $out {
+            $this.$($below)+.$name($($arg),*)
         }
     };
-    (@program [$($below:tt)+]) => {
-        fn program(
-            &mut self,
-            now: $crate::units::Nanos,
-            at: $crate::units::Ppn,
-            data: &[u8],
-            spare: &[u8],
-        ) -> Result<$crate::units::Nanos, $crate::nand::FlashError> {
-            self.$($below)+.program(now, at, data, spare)
-        }
-    };
-    (@reprogram [$($below:tt)+]) => {
-        fn reprogram(
-            &mut self,
-            now: $crate::units::Nanos,
-            at: $crate::units::Ppn,
-            offset: usize,
-            bytes: &[u8],
-        ) -> Result<$crate::units::Nanos, $crate::nand::FlashError> {
-            self.$($below)+.reprogram(now, at, offset, bytes)
-        }
-    };
-    (@erase [$($below:tt)+]) => {
-        fn erase(
-            &mut self,
-            now: $crate::units::Nanos,
-            block: $crate::units::Pbn,
-        ) -> Result<$crate::units::Nanos, $crate::nand::FlashError> {
-            self.$($below)+.erase(now, block)
-        }
-    };
-    (@sync [$($below:tt)+]) => {
-        fn sync(
-            &mut self,
-            now: $crate::units::Nanos,
-            until: $crate::units::Nanos,
-        ) -> Result<$crate::units::Nanos, $crate::nand::FlashError> {
-            self.$($below)+.sync(now, until)
-        }
-    };
-    (@never_fails [$($below:tt)+]) => {
-        fn never_fails(&self) -> bool {
-            self.$($below)+.never_fails()
-        }
-
-        fn last_erase(&self) -> u8 {
-            self.$($below)+.last_erase()
-        }
-
-        fn last_erase_before(&self, block: $crate::units::Pbn) -> u8 {
-            self.$($below)+.last_erase_before(block)
-        }
-
-        fn was_erased_after(
-            &self,
-            block: $crate::units::Pbn,
-            other: $crate::units::Pbn,
-            erase: u8,
-        ) -> bool {
-            self.$($below)+.was_erased_after(block, other, erase)
-        }
-    };
-    (@is_factory_bad [$($below:tt)+]) => {
-        fn is_factory_bad(&self, block: $crate::units::Pbn) -> bool {
-            self.$($below)+.is_factory_bad(block)
-        }
-    };
-    (@peek [$($below:tt)+]) => {
-        fn peek(
-            &self,
-            at: $crate::units::Ppn,
-            data: &mut [u8],
-            spare: &mut [u8],
-        ) -> Option<usize> {
-            self.$($below)+.peek(at, data, spare)
-        }
-    };
-    (@reached [$($below:tt)+]) => {
-        fn reached(&mut self, now: $crate::units::Nanos) {
-            self.$($below)+.reached(now);
-        }
-    };
-    (@expect [$($below:tt)+]) => {
-        fn expect(&self, first: $crate::units::Ppn, pages: u32) {
-            self.$($below)+.expect(first, pages);
+    (@unless [] $group:ident: [$($below:tt)+]
+        fn $name:ident(&$this:ident $(, $arg:ident: $type:ty)*) -> $out:ty) => {
+        fn $name(&$this $(, $arg: $type)*) -> $out {
+            $this.$($below)+.$name($($arg),*)
         }
     };
 }

@@ -476,7 +476,7 @@ fn orders(earlier: &InFlight, later: &InFlight) -> bool {
 }
 
 impl Flash for PowerCut {
-    forward_flash!([chip]: geometry is_factory_bad peek);
+    forward_flash!([chip] but read program reprogram erase sync reached);
 
     fn read(
         &mut self,

@@ -87,7 +87,7 @@ pub struct Watched<C, F> {
 }
 
 impl<C: Flash, F: FnMut(&Programmed<'_>) -> bool + Send> Flash for Watched<C, F> {
-    forward_flash!([chip]: geometry read reprogram erase sync is_factory_bad peek);
+    forward_flash!([chip] but program);
 
     fn program(
         &mut self,

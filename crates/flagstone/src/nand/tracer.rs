@@ -97,7 +97,7 @@ impl<F: Flash> Tracer<F> {
 }
 
 impl<F: Flash> Flash for Tracer<F> {
-    forward_flash!([inner]: geometry is_factory_bad never_fails peek expect reached);
+    forward_flash!([inner] but read program reprogram erase sync);
 
     fn read(
         &mut self,

@@ -57,7 +57,7 @@ struct Failing {
 }
 
 impl Flash for Failing {
-    forward_flash!([chip]: reprogram sync is_factory_bad);
+    forward_flash!([chip] but geometry read program erase grow peek);
 
     fn geometry(&self) -> &Geometry {
         &self.geometry

@@ -46,7 +46,7 @@ impl Window {
 }
 
 impl Flash for Window {
-    forward_flash!([chip]: read program reprogram erase sync is_factory_bad peek);
+    forward_flash!([chip] but geometry grow);
 
     fn geometry(&self) -> &Geometry {
         &self.geometry

@@ -30,7 +30,7 @@ struct Rotten {
 }
 
 impl Flash for Rotten {
-    forward_flash!([chip]: geometry program reprogram erase sync is_factory_bad);
+    forward_flash!([chip] but read peek);
 
     fn read(
         &mut self,

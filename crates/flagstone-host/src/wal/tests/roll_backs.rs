@@ -149,7 +149,7 @@ struct Blind {
 }
 
 impl Flash for Blind {
-    forward_flash!([chip]: geometry program reprogram erase sync is_factory_bad);
+    forward_flash!([chip] but read peek);
 
     fn read(
         &mut self,

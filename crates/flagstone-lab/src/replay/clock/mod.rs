@@ -65,7 +65,7 @@ impl Watched {
 }
 
 impl Flash for Watched {
-    flagstone::forward_flash!([chip]: geometry sync is_factory_bad peek reached);
+    flagstone::forward_flash!([chip] but read program reprogram erase);
 
     fn read(
         &mut self,
