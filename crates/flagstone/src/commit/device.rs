@@ -285,10 +285,7 @@ impl Device {
     /// page belongs to its first writer until that transaction ends; if the write fails, to nobody.
     fn put(&mut self, now: Nanos, tx: TxId, write: Write<'_>) -> Result<Taken, DeviceError> {
         let at = write.at;
-        let pages = self.ftl.logical_pages();
-        if at.0 >= pages {
-            return Err(DeviceError::OutOfRange { at, pages });
-        }
+        in_range(&self.ftl, at)?;
         let live = self
             .live
             .get_mut(tx)
@@ -417,10 +414,7 @@ impl Device {
         at: Lpn,
         into: &mut [u8],
     ) -> Result<(Nanos, Option<usize>), DeviceError> {
-        let pages = self.ftl.logical_pages();
-        if at.0 >= pages {
-            return Err(DeviceError::OutOfRange { at, pages });
-        }
+        in_range(&self.ftl, at)?;
         if let Some(tx) = tx
             && !self.live.holds(tx)
         {
@@ -543,6 +537,17 @@ fn format(
         .map_err(DeviceError::Unsuitable)?;
     let format = info.format_on(flash.geometry(), options);
     format.map_err(|error| DeviceError::Unsuitable(error.0))
+}
+
+/// Refuses a page beyond the device.
+#[inline]
+pub(super) fn in_range(ftl: &Ftl, at: Lpn) -> Result<(), DeviceError> {
+    let pages = ftl.logical_pages();
+    if at.0 < pages {
+        Ok(())
+    } else {
+        Err(DeviceError::OutOfRange { at, pages })
+    }
 }
 
 /// Reads a version of a page from the place that was found. Returns when it was read, and its

@@ -1,6 +1,6 @@
 //! Snapshots of a device: a reader sees the state that was committed when it began.
 
-use super::{Device, DeviceError, read_found};
+use super::{Device, DeviceError, in_range, read_found};
 use crate::ftl::Cause;
 use crate::units::{Lpn, Nanos, SnapshotId};
 
@@ -53,10 +53,7 @@ impl Device {
         at: Lpn,
         into: &mut [u8],
     ) -> Result<(Nanos, Option<usize>), DeviceError> {
-        let pages = self.ftl.logical_pages();
-        if at.0 >= pages {
-            return Err(DeviceError::OutOfRange { at, pages });
-        }
+        in_range(&self.ftl, at)?;
         let slot = self.ftl.snapshot_slot(id, at);
         self.host.pages_read += 1;
         let found = slot.ok_or(DeviceError::SnapshotEnded)?.into();

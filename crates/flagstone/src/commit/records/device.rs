@@ -7,7 +7,7 @@ use super::merge::merge;
 use super::recover::{Recovered, Torn, recover};
 use super::versions::Version;
 use super::{ENTRIES_MAX, Live, Mistake, Pending, RecordInfo, RecordKind, RecordOptions, Rules};
-use crate::commit::device::over_ftl;
+use crate::commit::device::{in_range, over_ftl};
 use crate::commit::{DeviceError, RequestStats, Ruling};
 use crate::ftl::{Cause, Config, Ftl, FtlError, collect_chosen, make_room};
 use crate::mistakes::Mistaken;
@@ -329,7 +329,7 @@ impl RecordDevice {
         pending: &[Pending],
     ) -> Result<Nanos, DeviceError> {
         self.ready()?;
-        self.in_range(at)?;
+        in_range(&self.ftl, at)?;
         let listed = || pending.iter().filter(|pending| !pending.slots.is_empty());
         let entries = listed().count();
         if entries > usize::from(self.max_c) {
@@ -384,7 +384,7 @@ impl RecordDevice {
         at: Lpn,
         into: &mut MergedPage,
     ) -> Result<Nanos, DeviceError> {
-        self.in_range(at)?;
+        in_range(&self.ftl, at)?;
         self.host.pages_read += 1;
         into.image.clear();
         into.pending.clear();
@@ -493,15 +493,6 @@ impl RecordDevice {
             self.records
                 .versions
                 .prune(&mut self.ftl, at, Nanos::ZERO, undecided);
-        }
-    }
-
-    fn in_range(&self, at: Lpn) -> Result<(), DeviceError> {
-        let pages = self.ftl.logical_pages();
-        if at.0 < pages {
-            Ok(())
-        } else {
-            Err(DeviceError::OutOfRange { at, pages })
         }
     }
 
