@@ -222,24 +222,18 @@ impl Ftl {
         self.pairs.close(until)
     }
 
-    /// Records a page that is programmed at `done`, and the following pages that are left blank.
-    /// Closes the block if it is full.
+    /// Records that the last page of an open block shares cells and is programmed at `done`, and
+    /// the following pages that are left blank. Closes the block if it is full.
     #[cold]
     pub(super) fn advance_in_pairs(
         &mut self,
         done: Nanos,
         stream: Stream,
         plane: u32,
-        spare: &[u8],
     ) -> Result<(), FtlError> {
-        let stride = self.summary_stride();
-        let slot = self.writer.at(stream, plane);
-        let open = slot.as_mut().expect("a page was just programmed into it");
-        open.records.extend_from_slice(&spare[..stride]);
-        open.next += 1;
-        open.done = open.done.max(done);
-        open.number = self.seq;
         if self.config.paired_pages == PairedPages::Closed {
+            let slot = self.writer.at(stream, plane);
+            let open = slot.as_mut().expect("a page was just programmed into it");
             self.pairs.programmed(open.next - 1, done, &open.dones);
             open.dones.pages.push(done);
         }

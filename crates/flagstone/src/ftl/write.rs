@@ -446,9 +446,6 @@ impl Ftl {
         plane: u32,
         spare: &[u8],
     ) -> Result<(), FtlError> {
-        if self.config.paired_pages != PairedPages::Ignored {
-            return self.advance_in_pairs(done, stream, plane, spare);
-        }
         let stride = self.summary_stride();
         let slot = self.writer.at(stream, plane);
         let open = slot.as_mut().expect("a page was just programmed into it");
@@ -456,6 +453,9 @@ impl Ftl {
         open.next += 1;
         open.done = open.done.max(done);
         open.number = self.seq;
+        if self.config.paired_pages != PairedPages::Ignored {
+            return self.advance_in_pairs(done, stream, plane);
+        }
         if open.next < self.data_pages {
             return Ok(());
         }
