@@ -4,7 +4,7 @@ use super::room::{OPEN_BLOCKS, PAGE};
 use super::{FIRST_BLOCKS, PageStore};
 use crate::error::StoreError;
 use crate::flash::{mark_page, thin};
-use crate::tools::has_pages;
+use crate::tools::{first, has_pages};
 use flagstone::commit::Aim;
 use flagstone::ftl::BlockState;
 use flagstone::nand::FlashError;
@@ -192,18 +192,9 @@ impl PageStore {
         let kept = u64::from(ftl.collects_below() + OPEN_BLOCKS + 1);
         let least = (others + full + kept).max(FIRST_BLOCKS.into());
         // The device must also contain the highest page, however few pages there are.
-        let (mut low, mut high) = (least as u32, geometry.blocks().max(least as u32));
         let top = self.highest().map_or(0, |at| at.0 + 1);
         let protocol = self.opened.superblock.protocol;
         let reaches = |blocks| has_pages(protocol, geometry.pages_per_block, blocks, top);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if reaches(middle) {
-                high = middle
-            } else {
-                low = middle + 1
-            }
-        }
-        low
+        first(least as u32..=geometry.blocks(), reaches)
     }
 }

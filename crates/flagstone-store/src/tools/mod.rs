@@ -42,6 +42,7 @@ use flagstone::commit::{DeviceError, Kind, Options};
 use flagstone::ftl::{BlockState, Ftl};
 use flagstone::units::{Lpn, Pbn};
 use std::fs::Metadata;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -163,16 +164,21 @@ pub fn bytes_of_copy(store: &PageStore) -> u64 {
     // The number of the highest page determines the number of blocks.
     let top = store.highest().map_or(0, |at| at.0 + 1);
     let reaches = |blocks: u32| has_pages(info.protocol, info.pages_per_block, blocks, top);
-    let (mut low, mut high) = (least, least.max(info.blocks));
+    medium_bytes(info.pages_per_block, first(least..=info.blocks, reaches))
+}
+
+/// The first of `numbers` for which `holds` returns `true`, by bisection. At the end it does.
+pub(crate) fn first(numbers: RangeInclusive<u32>, holds: impl Fn(u32) -> bool) -> u32 {
+    let (mut low, mut high) = numbers.into_inner();
     while low < high {
         let middle = low + (high - low) / 2;
-        if reaches(middle) {
+        if holds(middle) {
             high = middle
         } else {
             low = middle + 1
         }
     }
-    medium_bytes(info.pages_per_block, low)
+    low
 }
 
 /// Whether a store of `blocks` blocks has at least `pages` pages.
