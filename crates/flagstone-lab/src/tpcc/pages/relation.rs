@@ -7,58 +7,32 @@
 
 use super::super::schema::{self, ColumnKind, Table};
 
-/// A relation. Heaps come first, in the order of [`Relation::TABLES`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-#[allow(missing_docs, reason = "the names are those of the schema")]
-pub enum Relation {
-    Warehouse,
-    District,
-    Customer,
-    History,
-    NewOrder,
-    Orders,
-    OrderLine,
-    Item,
-    Stock,
-    WarehousePkey,
-    DistrictPkey,
-    CustomerPkey,
-    CustomerByName,
-    NewOrderPkey,
-    OrdersPkey,
-    OrdersByCustomer,
-    OrderLinePkey,
-    ItemPkey,
-    StockPkey,
+macro_rules! relations {
+    ($($name:ident)+) => {
+        /// A relation. Heaps come first, in the order of [`Relation::TABLES`].
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        #[allow(missing_docs, reason = "the names are those of the schema")]
+        pub enum Relation {
+            $($name),+
+        }
+
+        impl Relation {
+            /// Heaps, then indexes.
+            pub const ALL: [Relation; 19] = [$($name),+];
+        }
+    };
+}
+
+relations! {
+    Warehouse District Customer History NewOrder Orders OrderLine Item Stock
+    WarehousePkey DistrictPkey CustomerPkey CustomerByName NewOrderPkey OrdersPkey OrdersByCustomer
+    OrderLinePkey ItemPkey StockPkey
 }
 
 use Relation::*;
 
 impl Relation {
-    /// Heaps, then indexes.
-    pub const ALL: [Relation; 19] = [
-        Warehouse,
-        District,
-        Customer,
-        History,
-        NewOrder,
-        Orders,
-        OrderLine,
-        Item,
-        Stock,
-        WarehousePkey,
-        DistrictPkey,
-        CustomerPkey,
-        CustomerByName,
-        NewOrderPkey,
-        OrdersPkey,
-        OrdersByCustomer,
-        OrderLinePkey,
-        ItemPkey,
-        StockPkey,
-    ];
-
     /// The tables of the heaps.
     pub const TABLES: [&'static Table; 9] = [
         &schema::WAREHOUSE,
