@@ -2,7 +2,7 @@
 
 use super::lane::Lane;
 use crate::engine::Engine;
-use flagstone_terminal::{Failure, say};
+use flagstone_terminal::{Failure, plain_table, say};
 use serde_json::json;
 
 /// The measurements of one database under one workload.
@@ -69,8 +69,7 @@ impl Row {
 
 /// Prints the rows of all workloads.
 pub(super) fn print(rows: &[Row]) {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
+    let mut table = plain_table();
     table.set_header([
         "workload", "kept by", "tx/s", "p50 us", "p99 us", "p99.9 us", "max us", "KiB", "flushes",
         "file MB",

@@ -13,7 +13,7 @@ mod bounds;
 mod life;
 
 use bounds::Bound;
-use flagstone_terminal::{Failure, progress_bar, say};
+use flagstone_terminal::{Failure, plain_table, progress_bar, say};
 use life::{Keeping, Life, Task};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -217,8 +217,7 @@ fn print(rows: &[Row], as_json: bool) {
         rows.iter().for_each(|row| say(&row.json().to_string()));
         return;
     }
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
+    let mut table = plain_table();
     table.set_header([
         "life", "kept by", "given", "written", "of log", "most", "live", "end", "live", "memory",
         "fds", "p99.9", "opening", "above",

@@ -10,7 +10,7 @@
 
 mod kept;
 
-use flagstone_terminal::{Failure, progress_bar, say};
+use flagstone_terminal::{Failure, plain_table, progress_bar, say};
 use kept::{Kept, Way};
 pub(crate) use kept::{ROW_BYTES, value};
 use serde_json::json;
@@ -167,8 +167,7 @@ fn print(rows: &[Row], as_json: bool) {
         rows.iter().for_each(|row| say(&row.json().to_string()));
         return;
     }
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
+    let mut table = plain_table();
     table.set_header([
         "MB",
         "kept by",
