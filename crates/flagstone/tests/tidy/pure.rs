@@ -11,12 +11,7 @@ const PURE: [(&str, &[&str]); 4] = [
     ("flagstone-btree", &["flagstone"]),
     (
         "flagstone-index",
-        &[
-            "flagstone",
-            "flagstone-btree",
-            "flagstone-host",
-            "rustc-hash",
-        ],
+        &["flagstone", "flagstone-btree", "flagstone-host"],
     ),
 ];
 
