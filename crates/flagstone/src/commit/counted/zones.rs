@@ -21,7 +21,7 @@
 
 use crate::commit::roots::blocks;
 use crate::commit::show::fields_of;
-use crate::commit::{Field, Table, table_bytes};
+use crate::commit::{Field, Table};
 use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Stream, doubt_number};
 use crate::layout;
 use crate::layout::{get, put};
