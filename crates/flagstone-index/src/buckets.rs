@@ -207,7 +207,6 @@ impl Buckets {
             self.records += 1;
             return Ok(done);
         }
-        self.overflow_taken += 1;
         let new = self.space.take()?;
         let (page, now) = self.cache.change(now, found.last)?;
         shape.set_next(page, Some(new));
@@ -215,7 +214,7 @@ impl Buckets {
         shape.set_prev(page, found.last);
         shape.push(page, key, value);
         self.records += 1;
-        self.overflow += 1;
+        (self.overflow, self.overflow_taken) = (self.overflow + 1, self.overflow_taken + 1);
         Ok(now)
     }
 

@@ -135,8 +135,8 @@ fn newest(head: &[u8]) -> usize {
 }
 
 impl Case {
-    /// Draws a damage of a medium with the superblocks `head`; `aged` is the control. The newer
-    /// superblock is damaged two of three times.
+    /// Draws a damage of a medium with the superblocks `head`. A single damage hits the newer one two
+    /// of three times. With `aged` it is the control.
     fn draw(aged: bool, head: &[u8], dice: &mut Pcg64Mcg) -> Case {
         let damage = match dice.random_range(0..6) {
             _ if aged => Damage::Aged,
@@ -152,6 +152,7 @@ impl Case {
             0 if !aged => 1 - newest,
             _ => newest,
         };
+        // Each as a copy of the other would leave both whole.
         let both = damage != Damage::Other && !aged && dice.random_range(0..BOTH) == 0;
         Case { damage, copy, both }
     }

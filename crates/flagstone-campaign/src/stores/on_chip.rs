@@ -116,10 +116,10 @@ impl OnChip {
         OnChip::with(None)
     }
 
-    /// A chip without operations to follow.
-    fn with(now: Option<Moment>) -> OnChip {
+    /// A chip in the state `moment`, or that is not created yet, without operations to follow.
+    fn with(moment: Option<Moment>) -> OnChip {
         OnChip(Arc::new(Mutex::new(State {
-            now,
+            now: moment,
             erased: 0,
             says: None,
             issued: 0,

@@ -119,12 +119,16 @@ impl Given {
                         unknown("owner of settings", owner, &names)
                     }
                 },
-                (_, [owner]) => Failure::Usage(format!(
+                (Some(owner), _) => Failure::Usage(format!(
+                    "--set {owner}.{}: {owner} is not selected: select it, or leave the setting out",
+                    one.name
+                )),
+                (None, [owner]) => Failure::Usage(format!(
                     "--set {}: only {owner} has this setting, and it is not selected: select it, \
                      or leave the setting out",
                     one.name
                 )),
-                (_, have) => Failure::Usage(format!(
+                (None, have) => Failure::Usage(format!(
                     "--set {}: only {} have this setting, and none of them is selected: select \
                      one, or leave the setting out",
                     one.name,
@@ -229,12 +233,13 @@ mod tests {
     #[test]
     fn what_no_run_has_is_answered_with_those_that_have_it() {
         let run = [owner("one", &["zone"]), owner("bare", &[])];
-        let all = [&run[..], &[owner("two", &["heads"])]].concat();
+        let all = [&run[..], &[owner("two", &["heads", "zone"])]].concat();
         let why = |pair: &str| match given(&[pair]).check(&run, &all) {
             Err(Failure::Usage(why)) => why,
             _ => panic!("{pair} is refused as wrong use"),
         };
         assert!(why("heads=2").contains("only two has this setting, and it is not selected"));
+        assert!(why("two.zone=2").contains("--set two.zone: two is not selected"));
         assert!(why("zoen=2").contains("did you mean `zone`?"));
         assert!(why("bare.zone=2").contains("bare has no settings"));
         assert!(why("one.heads=2").contains("no setting of one `heads`"));

@@ -23,7 +23,7 @@ impl LazyTree {
         let (pages, now) = self.tree.look(now, at, |pool, page, shape| {
             let len = shape.inner_len(page)?;
             if pool.get(parent).is_some() {
-                // Groups that were not formed yet cost nothing now.
+                // The node is at hand: forming groups reads nothing more.
                 pool.divide(parent, page, shape);
             }
             let child = super::Shape::child;

@@ -257,7 +257,7 @@ impl Places {
     }
 
     /// Keeps other threads from writing until the guard is dropped.
-    pub(crate) fn stop_writing(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn stop_other_writers(&self) -> MutexGuard<'_, ()> {
         self.carrying.lock().expect("no thread panics here")
     }
 
@@ -444,9 +444,10 @@ impl Places {
     /// # Errors
     /// As [`Places::carry_out`], or the steps were dropped since because the medium had no room.
     pub(crate) fn carry_out_of(&self, epoch: u64) -> Result<(), FlashError> {
-        let _alone = self.stop_writing();
+        let _alone = self.stop_other_writers();
         loop {
             if self.notes.trouble.is_noted() || self.epoch() != epoch {
+                // The error is not shown: the store knows the reason.
                 return Err(FlashError::PowerLost);
             }
             // A guard in the loop condition would be held during the loop body.

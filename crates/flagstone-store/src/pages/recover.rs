@@ -216,7 +216,7 @@ impl PageStore {
         if self.at_no_room != AtNoRoom::Breaks && is_no_room(&error) {
             let places = Arc::clone(&self.places);
             // Until pending writes are discarded or known to be lost, no other thread may write.
-            let _no_writes = places.stop_writing();
+            let _no_writes = places.stop_other_writers();
             match self.open_again(&places) {
                 Ok(()) => {
                     self.no_room = Some(why.clone());

@@ -284,7 +284,8 @@ impl Groups {
         }
     }
 
-    /// Adds the changes of a turn to the forming group.
+    /// Adds the changes of a turn to the forming group. Fails if a group has failed since the turn
+    /// began, when `failures` had.
     pub(super) fn add(&self, failures: u64, changes: Changes) -> Result<Outcome, StoreError> {
         self.core.may_write()?;
         self.has_not_failed(&self.state(), failures)?;

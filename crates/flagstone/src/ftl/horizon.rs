@@ -271,7 +271,7 @@ impl Horizon {
     }
 
     /// Records that a block needs no summary any more: its summary is durable (`number` is its
-    /// program), or its erase, issued after program `number`. The block may have been closed before
+    /// program), or its erase or the root that retires it, issued after program `number`. The block may have been closed before
     /// it was full, and may be in use again.
     fn needs_no_summary(&mut self, block: Pbn, number: u64) {
         self.unsealed
@@ -283,7 +283,9 @@ impl Horizon {
         }
     }
 
-    /// Records that the erase of a block, or a root that retires it, will be durable at `done`.
+    /// Records that a block needs no summary once its erase, or a root that retires it, is durable,
+    /// at `done`. `number` is the last program issued before. Statements do not begin earlier; once
+    /// they have begun, the block is listed until a wait covers `done`.
     pub(super) fn forgets(&mut self, block: Pbn, plane: u32, number: u64, done: Nanos) {
         let before = self.found.len();
         self.found.retain(|found| found.block != block);

@@ -47,7 +47,7 @@ struct Grid<'a> {
     axes: &'a [Axis],
     points: Vec<Point>,
     by: Figure,
-    /// The protocols with a measurement at some point, in the order of the arguments.
+    /// The protocols, in the order of the arguments.
     protocols: Vec<String>,
     /// Describes what was compared, in one line.
     about: String,
@@ -102,7 +102,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 impl<'a> Grid<'a> {
-    /// Runs the comparison at all points. Returns the failures, and whether a run failed.
+    /// Runs the comparison at all points. Returns a note for each refusal, and whether a
+    /// run failed.
     fn measure(
         &mut self,
         points: &'a [(Vec<f64>, Args)],
@@ -114,7 +115,8 @@ impl<'a> Grid<'a> {
         for (done, (place, args)) in points.iter().enumerate() {
             let comparison = Comparison::after(args, last.as_ref());
             let comparison = comparison.map_err(|failure| of_point(axes, place, failure))?;
-            // Assumes that each remaining point takes as much effort as this one.
+            // The plan has as much for each later point as for the first. A point drops its share,
+            // since its runs plan their own.
             let to_come = (points.len() - done) as u64;
             match done {
                 0 => {

@@ -26,10 +26,10 @@ struct Facts {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Listed {
     Before,
-    Behind,
+    After,
 }
 
-/// The first table of the file's header.
+/// The first table in the header of `restart.rs`.
 const TABLE: [Case<Facts, Verdict>; 3] = cases! { |facts|
     "@A": facts.commits && !facts.ends => Verdict::Counts;
     "@B": facts.ends => Verdict::Over;
@@ -37,13 +37,14 @@ const TABLE: [Case<Facts, Verdict>; 3] = cases! { |facts|
 };
 
 impl Facts {
+    /// All combinations that a log can have.
     fn all() -> Vec<Facts> {
         let mut all = Vec::new();
-        for listed in [None, Some(Listed::Before), Some(Listed::Behind)] {
+        for listed in [None, Some(Listed::Before), Some(Listed::After)] {
             for [changes, commits, ends] in (0..8).map(|n| [0, 1, 2].map(|bit| n >> bit & 1 == 1)) {
                 let is_absent = listed.is_none() && !changes && !commits && !ends;
-                // A checkpoint lists the transactions that are live when it writes its list.
-                if is_absent || (listed == Some(Listed::Behind) && ends) {
+                // A list after the record of its end would not have the transaction.
+                if is_absent || (listed == Some(Listed::After) && ends) {
                     continue;
                 }
                 all.push(Facts {
@@ -74,7 +75,7 @@ impl Facts {
         let mut entries = vec![LogRecord::mark(What::CheckpointBegin, TxId(0), 0, &[])];
         entries.extend((self.listed == Some(Listed::Before)).then_some(list));
         entries.extend(own);
-        entries.extend((self.listed == Some(Listed::Behind)).then_some(list));
+        entries.extend((self.listed == Some(Listed::After)).then_some(list));
         entries.push(LogRecord::mark(What::CheckpointEnd, TxId(0), 0, &[]));
         Tape::of(&entries)
     }
@@ -118,7 +119,7 @@ struct Change {
     is_behind: bool,
 }
 
-/// The second table of the file's header. The verdict is whether the change is redone.
+/// The second table in the header of `restart.rs`. The verdict is whether the change is redone.
 const CHANGES: [Case<Change, bool>; 3] = cases! { |change|
     "@D": !change.is_dirty() => false;
     "@E": change.is_dirty() && change.page >= 50 => false;
