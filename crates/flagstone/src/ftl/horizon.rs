@@ -271,8 +271,8 @@ impl Horizon {
     }
 
     /// Records that a block needs no summary any more: its summary is durable (`number` is its
-    /// program), or its erase or the root that retires it, issued after program `number`. The block may have been closed before
-    /// it was full, and may be in use again.
+    /// program), or its erase or the root that retires it, issued after program `number`. The block
+    /// may have been closed before it was full, and may be in use again.
     fn needs_no_summary(&mut self, block: Pbn, number: u64) {
         self.unsealed
             .retain(|other| other.block != block || other.order > number);

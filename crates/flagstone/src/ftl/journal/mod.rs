@@ -172,7 +172,8 @@ impl Journal {
         self.bad.push(block);
     }
 
-    /// Spare blocks for roots, and for mapping pages and logs; without a pool, those for roots twice.
+    /// Spare blocks for roots, and for mapping pages and logs; without a pool, those for roots
+    /// twice.
     pub(super) fn spares(&self, pages_per_block: u32) -> [Spares; 2] {
         let spares = |area: &[MetaBlock], needs: usize| {
             let bad = area.iter().filter(|it| it.state == MetaState::Bad);
