@@ -135,8 +135,8 @@ fn newest(head: &[u8]) -> usize {
 }
 
 impl Case {
-    /// Draws a damage of a medium with the superblocks `head`. A single damage hits the newer one two
-    /// of three times. With `aged` it is the control.
+    /// Draws a damage of a medium with the superblocks `head`. A single damage hits the newer one
+    /// two of three times. With `aged` it is the control.
     fn draw(aged: bool, head: &[u8], dice: &mut Pcg64Mcg) -> Case {
         let damage = match dice.random_range(0..6) {
             _ if aged => Damage::Aged,
