@@ -348,7 +348,7 @@ impl Medium for Disk {
     }
 
     /// Writes the parts one after the other: at once past the cache of a block device, or through
-    /// the cache in pieces ([`PIECE_BYTES`]).
+    /// the cache in pieces (`PIECE_BYTES`).
     fn write_joined(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         if let Some(direct) = self.past_the_cache(offset, bytes) {
