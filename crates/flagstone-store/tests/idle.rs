@@ -51,6 +51,23 @@ fn commits_after_idle_time_move_nothing() {
     assert!(store.check().unwrap().is_well());
 }
 
+/// Fails if calls that allow too few pages for a compaction keep a later one from it.
+#[test]
+fn a_store_that_a_few_pages_do_not_compact_is_compacted_by_many() {
+    let mut store = PageStore::on(Box::new(Memory::default()), &OpenOptions::default()).unwrap();
+    overwrite(&mut store, 0, PAGES);
+    let tx = store.begin().expect("it begins");
+    for at in (1_000..PAGES).map(Lpn) {
+        store.trim(tx, at).expect("a trim");
+    }
+    store.commit(tx).expect("it commits");
+    while store.idle(8).expect("it may write") > 0 {}
+    let before = store.info().blocks;
+    while store.idle(256).expect("it may write") > 0 {}
+    let after = store.info().blocks;
+    assert!(after < before * 2 / 3, "{after} of {before} blocks");
+}
+
 #[test]
 fn one_that_is_read_only_or_has_nothing_to_do_moves_nothing() {
     let medium = Recorded::default();
