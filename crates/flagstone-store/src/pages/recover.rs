@@ -209,7 +209,7 @@ impl PageStore {
                 (Some(why), _) => StoreError::Broken(why.clone()),
                 // Another call has discovered it.
                 (None, Some(why)) => StoreError::Full(why.clone()),
-                (None, None) => StoreError::Broken(String::new()),
+                (None, None) => StoreError::Broken("the medium refused a request".into()),
             };
         };
         let why = format!("{what}: {error}");
