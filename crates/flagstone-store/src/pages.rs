@@ -98,6 +98,7 @@ impl PageStore {
     pub fn open(path: &Path, options: &OpenOptions) -> Result<PageStore, StoreError> {
         // Validate the options before a file is created.
         options.must_be_possible()?;
+        let options = &options.only_to_salvage();
         if options.would_make(path) {
             create::shape(options)?;
         }
@@ -138,6 +139,7 @@ impl PageStore {
         dress: impl FnOnce(Box<dyn Flash>) -> Box<dyn Flash>,
     ) -> Result<PageStore, StoreError> {
         options.must_be_possible()?;
+        let options = &options.only_to_salvage();
         let misreads = Misreads::default();
         let medium = if options.salvage {
             Box::new(Gaps::over(medium, misreads.clone()))

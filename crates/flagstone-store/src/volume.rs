@@ -123,7 +123,7 @@ impl<P: Pages> Volume<P> {
         let cut = cut_of(&pages)?;
         can_be_size(size)?;
         let last = (size - 1) / cut.chunk() as u64;
-        let has = pages.pages_max().unwrap_or(PAGES_MAX);
+        let has = pages.pages_max().unwrap_or(PAGES_MAX).min(PAGES_MAX);
         let needs = cut
             .main_page(last)
             .map_or(u64::MAX, |page| u64::from(page.0) + 1);

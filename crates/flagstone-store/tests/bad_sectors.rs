@@ -126,6 +126,17 @@ fn a_recovery_that_cannot_read_a_page_rolls_nothing_back() {
     }
 }
 
+/// Also if only the field says so.
+#[test]
+fn a_store_that_is_salvaged_is_only_read() {
+    let (medium, _) = filled(true);
+    let mut options = OpenOptions::existing();
+    options.salvage = true;
+    let mut store = open(&medium, &options).expect("it opens");
+    let refused = store.begin().map(drop);
+    assert!(matches!(refused, Err(StoreError::ReadOnly)), "{refused:?}");
+}
+
 #[test]
 fn what_is_left_can_be_salvaged() {
     let salvaging = OpenOptions::existing().salvaging();

@@ -319,7 +319,10 @@ fn check(on: &On) -> Result<ExitCode, Failure> {
         let now = opened.device.recovered_at();
         match opened.device.read_into(now, None, Lpn(at), &mut page) {
             Ok((_, bytes)) => held += u64::from(bytes.is_some()),
-            Err(DeviceError::Unreadable(at)) => lost.push(at.0),
+            Err(DeviceError::Unreadable(at)) => {
+                held += 1;
+                lost.push(at.0);
+            }
             Err(error) => return Err(opened.failure(error)),
         }
     }

@@ -45,7 +45,7 @@ impl Policy for Clock {
 
     fn touched(&mut self, frame: FrameId, _: bool) {
         let rounds = self.rounds[frame.index()].as_mut().expect("a page");
-        *rounds = self.rounds_max.min(*rounds + 1);
+        *rounds = self.rounds_max.min(rounds.saturating_add(1));
     }
 
     fn marked(&mut self, _: FrameId, _: bool) {}
@@ -147,6 +147,18 @@ mod tests {
             history::assert_same(&|frames| pair(frames, rounds, rounds));
         }
         history::assert_different(&|frames| pair(frames, 5, 1));
+    }
+
+    #[test]
+    fn a_page_that_is_hit_often_stays_at_the_maximum() {
+        let settings = Settings::new().with("rounds", u8::MAX);
+        let mut clock = start(2, &settings).expect("a number");
+        clock.inserted(FrameId(0), Lpn(0), false);
+        clock.inserted(FrameId(1), Lpn(1), false);
+        for _ in 0..300 {
+            clock.touched(FrameId(0), false);
+        }
+        assert_eq!(clock.victim(&mut |_| true), Some(FrameId(1)));
     }
 
     #[test]

@@ -233,6 +233,11 @@ impl Disk {
         &self.file.file
     }
 
+    /// Allocates or discards a range of the file. A signal does not interrupt it.
+    fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> rustix::io::Result<()> {
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(self.file(), how, offset, bytes))
+    }
+
     /// Opens a second descriptor of the medium for direct I/O. `None` if that is not possible, for
     /// example at the limit of open files.
     fn open_direct(&self) -> Option<Opened> {
@@ -404,9 +409,7 @@ impl Medium for Disk {
         if self.is_device {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let reserved =
-            rustix::fs::fallocate(self.file(), FallocateFlags::empty(), has, bytes - has);
-        match reserved {
+        match self.allocate(FallocateFlags::empty(), has, bytes - has) {
             // Unsupported by the file system: the file gets longer, and writes may lack space.
             Err(rustix::io::Errno::OPNOTSUPP) => self.file().set_len(bytes),
             // ext4 has lengthened the file by the free space that it found.
@@ -453,7 +456,7 @@ impl Medium for Disk {
         if self.is_device {
             return Ok(());
         }
-        match rustix::fs::fallocate(self.file(), FallocateFlags::KEEP_SIZE, offset, bytes) {
+        match self.allocate(FallocateFlags::KEEP_SIZE, offset, bytes) {
             // Without support, space is allocated by the writes.
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
@@ -484,7 +487,7 @@ impl Medium for Disk {
     /// Punches a hole in a file; discards a range of a block device.
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(self.file(), how, offset, bytes) {
+        match self.allocate(how, offset, bytes) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(false),
             Err(error) => Err(error.into()),

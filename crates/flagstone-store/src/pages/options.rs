@@ -141,6 +141,16 @@ impl OpenOptions {
         }
     }
 
+    /// These options, for reading only if they are to salvage.
+    pub(super) fn only_to_salvage(&self) -> OpenOptions {
+        let options = self.clone();
+        if options.salvage {
+            options.reading()
+        } else {
+            options
+        }
+    }
+
     /// Validates the options that concern any store.
     ///
     /// # Errors

@@ -116,8 +116,11 @@ impl PageStore {
         let bytes = u64::from(blocks) * u64::from(geometry.pages_per_block + 1) * PAGE;
         let medium = self.places.medium();
         if let Err(error) = medium.take(offset, bytes) {
-            // Discard the part that was reserved before the medium ran out. A failure is harmless.
-            let _ = medium.discard(offset, bytes);
+            // Discard the part that was reserved before the medium ran out, but no signed marks. A
+            // failure is harmless.
+            if !self.keyed.has_key() {
+                let _ = medium.discard(offset, bytes);
+            }
             *self.notes.refused() = Some(error.to_string());
             return 0;
         }

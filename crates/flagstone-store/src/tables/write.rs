@@ -64,7 +64,7 @@ pub struct WriteTx {
     /// Whether pages may be left that no table references.
     pub(super) has_left: bool,
     pub(super) open: Open,
-    savepoints: Vec<(u64, Open, Root)>,
+    savepoints: Vec<(u64, Before)>,
     pub(super) spoilt: Option<String>,
     /// Key counts after the commit.
     counts: Vec<(Arc<str>, Option<u64>)>,
@@ -75,6 +75,13 @@ pub struct WriteTx {
 /// Example: [`WriteTx`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint(u64);
+
+/// What a savepoint restores, beside the pages.
+struct Before {
+    open: Open,
+    catalog: Root,
+    has_left: bool,
+}
 
 /// A commit that may not be durable yet. If it is dropped, it becomes durable with a later commit
 /// that is waited for, or when the store is closed. If it is lost,
@@ -287,6 +294,7 @@ impl WriteTx {
     /// # Errors
     /// No table has this name, the catalog is damaged, or the medium fails.
     pub fn drop_table(&mut self, name: &str) -> Result<(), StoreError> {
+        self.inner.is_used();
         self.may_go_on()?;
         let Some(record) = self.record(name)? else {
             return Err(no_table(name, &self.tables()?));
@@ -320,8 +328,12 @@ impl WriteTx {
     /// Makes a savepoint. Savepoints nest: rolling back to one discards later ones.
     pub fn savepoint(&mut self) -> Savepoint {
         let id = SAVEPOINTS.fetch_add(1, Ordering::Relaxed);
-        let open = self.open.clone();
-        self.savepoints.push((id, open, self.catalog));
+        let before = Before {
+            open: self.open.clone(),
+            catalog: self.catalog,
+            has_left: self.has_left,
+        };
+        self.savepoints.push((id, before));
         self.changed_mut().push();
         Savepoint(id)
     }
@@ -349,8 +361,9 @@ impl WriteTx {
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), StoreError> {
         let at = self.find(savepoint)?;
         self.savepoints.truncate(at + 1);
-        let (_, open, catalog) = &self.savepoints[at];
-        (self.open, self.catalog) = (open.clone(), *catalog);
+        let (_, before) = &self.savepoints[at];
+        (self.open, self.catalog) = (before.open.clone(), before.catalog);
+        self.has_left = before.has_left;
         self.changed_mut().back_to(at + 1);
         self.spoilt = None;
         Ok(())

@@ -176,7 +176,11 @@ impl Statement {
             number: seq,
             horizon,
             sealed,
-            heads: [statement::HOST, statement::COPIES].map(|field| get(bytes, field) as u32),
+            // No head is at the first page of the device: the next page follows another.
+            heads: [statement::HOST, statement::COPIES].map(|field| match get(bytes, field) {
+                0 => NONE,
+                next => next as u32,
+            }),
             root: get(bytes, statement::ROOT) as u8,
             erase: get(bytes, statement::ERASE) as u8,
             at,

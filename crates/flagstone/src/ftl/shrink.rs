@@ -123,6 +123,11 @@ pub(crate) fn forget_old(
     was_written: &mut dyn FnMut(Pbn) -> bool,
 ) -> Result<bool, FtlError> {
     steps::end(ftl, owner, now)?;
+    // A block with a lost page stays as it is, and so do old versions in it.
+    let is_stuck = |block: Pbn| ftl.blocks.state(block) == BlockState::Stuck;
+    if (0..ftl.geometry.blocks()).map(Pbn).any(is_stuck) {
+        return Ok(false);
+    }
     ftl.erase_some(now, was_written)?;
     let Some(pages) = ftl.pages_with(blocks) else {
         return Ok(false);

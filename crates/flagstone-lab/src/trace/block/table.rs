@@ -305,8 +305,10 @@ impl Row<'_> {
         let columns = self.table.columns.columns.iter();
         let fields = split(text, self.table.delimiter);
         let mut all = columns.zip(fields.all());
-        let digits =
-            |field: &str| field.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+        let digits = |field: &str| {
+            let field = field.trim_start_matches('"');
+            field.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c))
+        };
         all.all(|(column, field)| match column {
             Column::Time(_) | Column::FileTime | Column::Offset(_) | Column::Size(_) => {
                 !digits(field)

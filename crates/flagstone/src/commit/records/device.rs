@@ -243,7 +243,7 @@ impl RecordDevice {
         now: Nanos,
         committed: &BTreeSet<TxId>,
     ) -> Result<Nanos, DeviceError> {
-        let Some(torn) = self.unresolved.take() else {
+        let Some(torn) = self.unresolved.clone() else {
             return Ok(now);
         };
         let mut done = now;
@@ -256,7 +256,9 @@ impl RecordDevice {
                 self.end_aborted(tx);
             }
         }
-        self.mend(done, torn)
+        let mended = self.mend(done, torn)?;
+        self.unresolved = None;
+        Ok(mended)
     }
 
     fn ready(&self) -> Result<(), DeviceError> {

@@ -24,7 +24,7 @@ struct Page {
 }
 
 /// Flags that cuts have torn (D8).
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Torn {
     /// Pages with a torn flag.
     pub(super) pages: Vec<Ppn>,

@@ -4,9 +4,10 @@
 mod histories;
 
 use super::judge::{Known, Seen, Stated};
-use super::{Horizon, IS_COPY, UNSAID};
+use super::{Horizon, IS_COPY, NONE, Statement, UNSAID, statement};
 use crate::cases::{Case, cases, prove, rows_that_differ};
-use crate::units::Nanos;
+use crate::layout::put;
+use crate::units::{Nanos, Ppn};
 
 /// A page of a block of three without a summary, and what is known of them.
 #[derive(Debug, Clone)]
@@ -276,4 +277,15 @@ fn a_page_so_many_programs_later_that_it_can_state_nothing_states_nothing() {
     };
     assert_eq!(said(7 + IS_COPY - 1), (true, 3));
     assert_eq!(said(7 + IS_COPY), (false, 0));
+}
+
+/// A medium may hold anything: the page before a head is looked at.
+#[test]
+fn a_head_before_the_first_page_is_none() {
+    let mut words = UNSAID;
+    put(&mut words, statement::LAG, 1);
+    put(&mut words, statement::HOST, 0);
+    put(&mut words, statement::COPIES, 7);
+    let (_, said) = Statement::parse(Ppn(0), 9, &words);
+    assert_eq!(said.expect("a statement").heads, [NONE, 7]);
 }

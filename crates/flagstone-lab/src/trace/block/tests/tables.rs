@@ -238,6 +238,10 @@ fn described_columns_are_read_in_their_units() {
             (1_000_000, 1, Op::Commit, 0),
         ]
     );
+    // A first line whose numbers are quoted is no line of names.
+    let quoted = columns("op,offset:bytes,bytes");
+    let lines = "\"w\",\"0\",\"4096\"\n\"w\",\"4096\",\"4096\"\n";
+    assert_eq!(table(lines, &quoted).unwrap().0.pages, 2);
     // Flushes end transactions here as well; without times all events are at time 0.
     let flushes = columns("op,offset:bytes,bytes");
     let lines = "w,0,4096\nw,4096,4096\nflush,0,0\n";
