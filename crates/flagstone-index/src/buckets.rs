@@ -214,7 +214,8 @@ impl Buckets {
         shape.set_prev(page, found.last);
         shape.push(page, key, value);
         self.records += 1;
-        (self.overflow, self.overflow_taken) = (self.overflow + 1, self.overflow_taken + 1);
+        self.overflow += 1;
+        self.overflow_taken += 1;
         Ok(now)
     }
 

@@ -201,11 +201,14 @@ impl Making<'_> {
         for (at, (old, new)) in (0..).map(Ppn).zip(self.flash.iter().zip(after)) {
             let is_whole = old.as_ref().is_some_and(|kept| !kept.torn);
             let is_torn = new.as_ref().is_some_and(|kept| kept.torn);
+            if !is_whole || !is_torn {
+                continue;
+            }
             let place = format!("(p{at})");
             let block = self.teller.geometry.block_of(at);
             let erase = format!("erase of block {block} is torn");
             let is_told = |line: &String| line.contains(&place) || *line == erase;
-            if is_whole && is_torn && !told.iter().any(is_told) {
+            if !told.iter().any(is_told) {
                 all.push(format!(
                     "{} can no longer be read: it shares cells with a page whose program was cut",
                     self.subject(at)

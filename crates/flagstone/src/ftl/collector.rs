@@ -150,10 +150,21 @@ pub(crate) fn collect(
     start: Nanos,
     victim: Pbn,
 ) -> Result<Nanos, FtlError> {
+    let collected = collect_for(Cause::Gc, ftl, owner, start, victim);
+    count(ftl, start, collected)
+}
+
+/// Counts a collection that began at `start`, and the time that it took if it did not fail.
+fn count(
+    ftl: &mut Ftl,
+    start: Nanos,
+    collected: Result<Nanos, FtlError>,
+) -> Result<Nanos, FtlError> {
     ftl.stats.collections += 1;
-    let done = collect_for(Cause::Gc, ftl, owner, start, victim)?;
-    ftl.stats.gc_ns += done.since(start);
-    Ok(done)
+    if let Ok(done) = &collected {
+        ftl.stats.gc_ns += done.since(start);
+    }
+    collected
 }
 
 /// Collects a block unless its owner finds no room to prepare it and lets it wait. Returns whether
@@ -179,13 +190,11 @@ fn collect_again(
     now: Nanos,
     block: Pbn,
 ) -> Result<Nanos, FtlError> {
-    ftl.stats.collections += 1;
     give_back(ftl, block);
     begin(ftl, block);
     let prepared = owner.prepare(ftl, now, block);
-    let done = collect_prepared(Cause::Gc, ftl, owner, block, prepared)?;
-    ftl.stats.gc_ns += done.since(now);
-    Ok(done)
+    let collected = collect_prepared(Cause::Gc, ftl, owner, block, prepared);
+    count(ftl, now, collected)
 }
 
 /// Like [`collect`], for a block that the caller of the device has chosen. Completes a collection

@@ -120,14 +120,15 @@ impl Ftl {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::dice::Dice;
     use crate::ftl::{Config, Format};
     use crate::nand::{Flash, small};
     use crate::units::Nanos;
 
-    fn ftl() -> Ftl {
+    /// A blank device with a mapping table on flash.
+    pub(in crate::ftl) fn ftl() -> Ftl {
         let config = Config::small(200, None);
         let format = Format {
             persist_map: true,
@@ -139,7 +140,7 @@ mod tests {
             .0
     }
 
-    fn why<T>(outcome: Result<T, FtlError>) -> String {
+    pub(in crate::ftl) fn why<T>(outcome: Result<T, FtlError>) -> String {
         outcome.err().expect("it is refused").to_string()
     }
 

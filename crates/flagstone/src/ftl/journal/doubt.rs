@@ -65,25 +65,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ftl::{Config, Format, Ftl};
-    use crate::nand::{Flash, small};
-    use crate::units::Nanos;
-
-    fn ftl() -> Ftl {
-        let config = Config::small(200, None);
-        let format = Format {
-            persist_map: true,
-            ..Format::default()
-        };
-        let flash: Box<dyn Flash> = Box::new(small::chip(small::GEOMETRY));
-        Ftl::mount(flash, config, format, Nanos::ZERO)
-            .expect("the device is blank")
-            .0
-    }
-
-    fn why<T>(outcome: Result<T, FtlError>) -> String {
-        outcome.err().expect("it is refused").to_string()
-    }
+    use crate::ftl::doubt::tests::{ftl, why};
 
     #[test]
     fn a_root_that_names_what_there_is_not_is_refused() {
