@@ -33,9 +33,13 @@ pub(crate) struct Args {
         required_unless_present_any = ["unanswered", "found"]
     )]
     names: Vec<String>,
-    /// Vary only this setting; may be repeated [default: all open settings].
-    #[arg(long, value_name = "NAME")]
+    /// Vary only this setting; may be repeated. With values, try these instead of the listed ones
+    /// [default: all open settings].
+    #[arg(long, value_name = "NAME[=VALUE,…]")]
     setting: Vec<String>,
+    /// Try every combination of the settings' values and defaults, not each setting alone.
+    #[arg(long, requires = "setting", conflicts_with_all = ["samples", "climb"])]
+    grid: bool,
     /// Points in each half of a Sobol sample over all settings; each adds as many points as there
     /// are settings, plus two.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=i64::from(SAMPLE_MAX)))]
@@ -50,11 +54,11 @@ pub(crate) struct Args {
     failing: bool,
     /// List the claims that no saved analysis has judged, with the points and runs that each needs,
     /// and those judged at only some of the points; run nothing [default: of all papers].
-    #[arg(long, conflicts_with_all = ["setting", "samples", "climb", "failing", "seed", "out", "threads", "kept", "list", "json", "record"])]
+    #[arg(long, conflicts_with_all = ["setting", "grid", "samples", "climb", "failing", "seed", "out", "threads", "kept", "list", "json", "record"])]
     unanswered: bool,
     /// Print the included findings of long analyses, and run nothing: settings where claims hold
     /// that fail by default [default: of all papers].
-    #[arg(long, conflicts_with_all = ["setting", "samples", "climb", "failing", "unanswered", "seed", "out", "threads", "kept", "list", "json", "record"])]
+    #[arg(long, conflicts_with_all = ["setting", "grid", "samples", "climb", "failing", "unanswered", "seed", "out", "threads", "kept", "list", "json", "record"])]
     found: bool,
     /// Seed of the sample [default: 1].
     #[arg(long, default_value_t = 1, hide_default_value = true)]
@@ -69,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long)]
     kept: bool,
     /// List the settings with their bounds and why the paper allows them, and run nothing.
-    #[arg(long, conflicts_with_all = ["samples", "climb", "seed", "out", "threads", "kept", "json", "record"])]
+    #[arg(long, conflicts_with_all = ["grid", "samples", "climb", "seed", "out", "threads", "kept", "json", "record"])]
     list: bool,
     /// Print the findings as TOML: for each claim, where it holds, and what happens to the other
     /// claims there. crates/flagstone-papers/experiments/found.toml keeps such findings for the
@@ -120,7 +124,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         list(&open);
         return Ok(ExitCode::SUCCESS);
     }
-    let design = Design::new(&open, args.samples, args.seed);
+    let design = if args.grid {
+        Design::grid(&open)
+    } else {
+        Design::new(&open, args.samples, args.seed)
+    };
     let trier = Trier::new(&catalogue, &open, &selection, Mode::Quick);
     let threads = runs::threads(args.threads);
     if !args.kept {
@@ -155,8 +163,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             tried.push(made);
         }
     };
-    let is_sample = |point: &&Point| !matches!(point.kind, PointKind::Default | PointKind::One(_));
-    let (sample, first): (Vec<&Point>, Vec<&Point>) = design.points.iter().partition(is_sample);
+    let is_alone = |point: &&Point| matches!(point.kind, PointKind::Default | PointKind::One(_));
+    let (first, others): (Vec<&Point>, Vec<&Point>) = design.points.iter().partition(is_alone);
     let own = |points: Vec<&Point>| -> Vec<Point> { points.into_iter().cloned().collect() };
     try_all(&own(first), &mut tried);
     if let Some(Err(why)) = tried.first().map(|tried| &tried.claims) {
@@ -170,7 +178,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         bar.inc_length(points.len() as u64);
         try_all(&points, &mut tried);
     }
-    try_all(&own(sample), &mut tried);
+    try_all(&own(others), &mut tried);
     bar.finish_and_clear();
     if tried
         .first()
@@ -204,8 +212,10 @@ fn options(args: &Args) -> Vec<String> {
     for name in &args.setting {
         all.extend(["--setting".into(), name.clone()]);
     }
-    if args.failing {
-        all.push("--failing".into());
+    for (name, given) in [("--grid", args.grid), ("--failing", args.failing)] {
+        if given {
+            all.push(name.into());
+        }
     }
     let counts = [
         ("--climb", args.climb, 0),
@@ -294,6 +304,7 @@ fn kind(kind: PointKind) -> String {
     match kind {
         PointKind::Default => "default".into(),
         PointKind::One(_) => "one".into(),
+        PointKind::Grid(of) => format!("grid {of}"),
         PointKind::Climb(round) => format!("climb {round}"),
         PointKind::A(of) => format!("sample a{of}"),
         PointKind::B(of) => format!("sample b{of}"),

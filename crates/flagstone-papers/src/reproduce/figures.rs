@@ -197,6 +197,20 @@ pub(crate) fn word(value: &Value) -> String {
     }
 }
 
+/// The value that [`word`] prints as this text.
+pub(crate) fn value_of(text: &str) -> Value {
+    if let Ok(whole) = text.parse::<i64>() {
+        return whole.into();
+    }
+    if let Ok(number) = text.parse::<f64>() {
+        return number.into();
+    }
+    match text.parse::<bool>() {
+        Ok(flag) => flag.into(),
+        Err(_) => text.into(),
+    }
+}
+
 /// Sets the value of a key; dots lead into tables.
 pub(crate) fn put(table: &mut Table, key: &str, value: Value) {
     match key.split_once('.') {

@@ -29,7 +29,7 @@ pub mod verdict;
 mod verdict_tests;
 
 pub use counts::{Basis, Counts};
-pub(crate) use figures::{lay, put, word};
+pub(crate) use figures::{lay, put, value_of, word};
 
 use claims::{Claim, Tolerances};
 use engine::{AnyRun, Outcome, RunError};

@@ -10,7 +10,8 @@ use super::map::Better;
 use super::sample::{DIMENSIONS_MAX, SAMPLE_MAX, unit};
 use crate::reproduce::engine::RunError;
 use crate::reproduce::figures::{Named, ParseError, find, section};
-use crate::reproduce::{lay, put, word};
+use crate::reproduce::{lay, put, value_of, word};
+use flagstone_lab::no_such;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use toml::{Table, Value};
@@ -230,6 +231,27 @@ impl Axis {
         let mut table = Table::new();
         put(&mut table, &self.key, value.clone());
         (value, table)
+    }
+
+    /// Replaces the values by these, as [`word`] prints values; of an axis of named points, keeps the
+    /// points of these names.
+    ///
+    /// # Errors
+    /// The name of no point; suggests a similar one.
+    pub(crate) fn only(&mut self, values: &[&str]) -> Result<(), String> {
+        if self.points.is_empty() {
+            self.values = values.iter().map(|text| value_of(text)).collect();
+            (self.from, self.to, self.steps) = (None, None, None);
+            (self.log, self.whole) = (false, false);
+            return Ok(());
+        }
+        let known: Vec<&str> = self.points.iter().map(|point| &point.name[..]).collect();
+        if let Some(wrong) = values.iter().find(|value| !known.contains(value)) {
+            return Err(no_such("value", wrong, &known));
+        }
+        self.points
+            .retain(|point| values.contains(&&point.name[..]));
+        Ok(())
     }
 
     /// Names and settings of the points in a grid.

@@ -1,5 +1,5 @@
 //! The design of an analysis: the default, each setting alone at each of its values, and a sample
-//! over all settings as in Saltelli's method for total effects.
+//! over all settings as in Saltelli's method for total effects. Or a grid of few settings.
 //!
 //! The sample consists of two independent halves A and B of a Sobol sequence, and, for each setting
 //! *i*, the points of A with the value of *i* from B. N points and k settings take N (k + 2) runs.
@@ -18,6 +18,8 @@ pub enum PointKind {
     Default,
     /// One setting, by index, is changed.
     One(usize),
+    /// A point of a grid: several settings are changed, each to one of its values.
+    Grid(u32),
     /// A point of the search for more holding claims, in this round.
     Climb(u32),
     /// A point of the first half of the sample.
@@ -98,6 +100,42 @@ impl Point {
 }
 
 impl Design {
+    /// The grid of these settings: every combination of their values and their defaults, those of
+    /// the last setting changing fastest. Points that change at most one setting are those of
+    /// [`Design::new`].
+    pub fn grid(open: &OpenSettings) -> Design {
+        let mut points = vec![Point::default()];
+        for (nth, open) in open.open.iter().enumerate() {
+            let steps = open.axis.steps();
+            let with_values = |point: Point| {
+                let changed = steps.iter().map(|(value, set)| {
+                    let mut changed = point.clone();
+                    changed.kind = match point.kind {
+                        PointKind::Default => PointKind::One(nth),
+                        _ => PointKind::Grid(0),
+                    };
+                    changed.put(open, value.clone(), set.clone());
+                    changed
+                });
+                let changed: Vec<Point> = changed.collect();
+                std::iter::once(point).chain(changed)
+            };
+            points = points.into_iter().flat_map(with_values).collect();
+        }
+        let mut number = 0;
+        for point in &mut points {
+            if let PointKind::Grid(own) = &mut point.kind {
+                *own = number;
+                number += 1;
+            }
+        }
+        Design {
+            settings: open.names(),
+            sample: 0,
+            points,
+        }
+    }
+
     /// The design for these settings, with `sample` points in each half of the sample.
     ///
     /// # Panics
@@ -137,11 +175,7 @@ impl Design {
             }
         }
         Design {
-            settings: open
-                .open
-                .iter()
-                .map(|open| open.axis.name.clone())
-                .collect(),
+            settings: open.names(),
             sample,
             points,
         }

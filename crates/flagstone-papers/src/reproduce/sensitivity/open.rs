@@ -3,6 +3,7 @@
 use crate::sweep::Axis;
 use flagstone_lab::no_such;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use toml::Table;
 
 const FILES: [&str; 5] = [
@@ -79,23 +80,39 @@ impl OpenSettings {
             .into()
     }
 
-    /// Keeps only these settings, in the file's order.
+    /// The names of the settings, in the file's order.
+    pub fn names(&self) -> Vec<String> {
+        let each = self.open.iter();
+        each.map(|open| open.axis.name.clone()).collect()
+    }
+
+    /// Keeps only these settings, in the file's order. `NAME=VALUE,…` replaces the setting's values.
     ///
     /// # Errors
-    /// An unknown name; suggests a similar one.
-    pub fn only<S: AsRef<str>>(mut self, names: &[S]) -> Result<OpenSettings, String> {
-        let known: Vec<&str> = self
-            .open
-            .iter()
-            .map(|open| open.axis.name.as_str())
-            .collect();
-        let is_known = |name: &&str| known.contains(name);
-        let mut asked = names.iter().map(AsRef::as_ref);
-        if let Some(wrong) = asked.find(|name| !is_known(name)) {
+    /// An unknown name, or an unknown value of a setting whose values have names; suggests a similar
+    /// one.
+    pub fn only<S: AsRef<str>>(mut self, asked: &[S]) -> Result<OpenSettings, String> {
+        let mut values: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+        for asked in asked {
+            let (name, own) = match asked.as_ref().split_once('=') {
+                Some((name, own)) => (name, Some(own)),
+                None => (asked.as_ref(), None),
+            };
+            values.insert(name, own);
+        }
+        let known = self.names();
+        if let Some(wrong) = values.keys().find(|name| !known.iter().any(|own| own == *name)) {
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
             return Err(no_such("setting", wrong, &known));
         }
-        let is_asked = |name: &str| names.iter().any(|asked| asked.as_ref() == name);
-        self.open.retain(|open| is_asked(&open.axis.name));
+        let name = |open: &Open| open.axis.name.clone();
+        self.open.retain(|open| values.contains_key(&name(open)[..]));
+        for open in &mut self.open {
+            if let Some(own) = values[&name(open)[..]] {
+                let own: Vec<&str> = own.split(',').collect();
+                open.axis.only(&own)?;
+            }
+        }
         Ok(self)
     }
 }
