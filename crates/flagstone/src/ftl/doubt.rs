@@ -1,6 +1,7 @@
 //! Validation during a mount, of a flash that another program may have written: places beyond the
 //! device, and pages that are mapped twice. Bit errors are left to the ECC.
 
+use super::scan::refuse_summaries;
 use super::{Ftl, FtlError, Slot};
 use crate::units::{Lpn, Pbn, Ppn};
 
@@ -38,17 +39,19 @@ pub(super) fn foreign<T>(what: String) -> Result<T, FtlError> {
 }
 
 impl Ftl {
-    /// Checks that the mapping table refers only to pages of the device.
+    /// Checks that the mapping table refers only to data pages of the device.
     pub(super) fn doubt_map(&self) -> Result<(), FtlError> {
         let pages = self.geometry.pages();
-        let beyond = self.map.lpns().find_map(|lpn| {
-            let at = self.slot(lpn).ppn().filter(|at| at.0 >= pages)?;
+        let is_data = |at: Ppn| at.0 < pages && self.geometry.page_in_block(at) < self.data_pages;
+        let stray = self.map.lpns().find_map(|lpn| {
+            let at = self.slot(lpn).ppn().filter(|&at| !is_data(at))?;
             Some((lpn, at))
         });
-        match beyond {
-            Some((lpn, at)) => foreign(format!(
+        match stray {
+            Some((lpn, at)) if at.0 >= pages => foreign(format!(
                 "its mapping table has logical page {lpn} in page {at}, which there is not"
             )),
+            Some((_, at)) => refuse_summaries(at),
             None => Ok(()),
         }
     }

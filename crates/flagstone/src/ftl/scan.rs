@@ -101,7 +101,11 @@ impl Ftl {
             read => read?,
         };
         outcome.done = read.done;
-        let head = Header::parse_any(&spare)?.filter(|head| head.kind == PageKind::Summary);
+        let head = Header::parse_any(&spare)?;
+        if head.is_some_and(|head| head.is_version()) {
+            return refuse_summaries(last);
+        }
+        let head = head.filter(|head| head.kind == PageKind::Summary);
         let bytes =
             (self.summary_stride() + self.format.verdict_bytes()) * self.data_pages as usize;
         let Some(head) = head.filter(|_| read.data_bytes == bytes) else {
@@ -167,7 +171,11 @@ impl Ftl {
             let found = match self.read_page(now, at, &mut [], &mut spare[..used]) {
                 Ok(read) => {
                     outcome.done = outcome.done.max(read.done);
-                    match Header::parse_any(&spare)?.filter(Header::is_version) {
+                    let head = Header::parse_any(&spare)?;
+                    if head.is_some_and(|head| head.kind == PageKind::Summary) {
+                        return refuse_summaries(at);
+                    }
+                    match head.filter(Header::is_version) {
                         Some(head) => {
                             outcome.seq = outcome.seq.max(head.seq);
                             if !has_ended {
@@ -260,6 +268,15 @@ impl Ftl {
             Err(other) => Err(other.into()),
         }
     }
+}
+
+/// Refuses a device on which this page tells that it was written with another `summary_pages`.
+pub(super) fn refuse_summaries<T>(at: Ppn) -> Result<T, FtlError> {
+    Err(FtlError::Foreign(format!(
+        "one of the device and its settings has a summary in the last page of each block, and the \
+         other has none, as page {at} shows: open it with `summary_pages` as it was when the device \
+         was first written"
+    )))
 }
 
 /// The next page of a block to probe if the previous ones are blank: the second one, and if reads

@@ -1,9 +1,10 @@
 //! Settings of protocols: what is refused, and modes.
 
+use crate::small_device::{self, PAGES};
 use flagstone::commit::{Device, Kind, Options};
 use flagstone::ftl::Config;
-use flagstone::nand::small;
-use flagstone::units::Nanos;
+use flagstone::nand::{Chip, Geometry, Shared, small};
+use flagstone::units::{Lpn, Nanos};
 
 /// The error of opening a device with these settings.
 fn refused(kind: Kind, options: &Options) -> String {
@@ -39,6 +40,67 @@ fn modes_are_settings_that_their_protocols_have() {
             });
             assert_eq!(options == Options::default(), index == 0, "{}", mode.name);
             assert_eq!(refused(kind, &options), "", "{}", mode.name);
+        }
+    }
+}
+
+/// A chip on which a device wrote each page a few times, the last time with 208 more than its number.
+fn written(kind: Kind, config: Config) -> Chip {
+    let geometry = Geometry {
+        blocks_per_plane: 64,
+        pages_per_block: 5,
+        ..small::GEOMETRY
+    };
+    let flash = Shared::new(small::chip(geometry));
+    let options = small_device::unwaited(kind);
+    let device = Device::open(Box::new(flash.clone()), kind, config, &options, Nanos::ZERO);
+    let mut device = device.expect("it opens");
+    let mut now = device.recovered_at();
+    for value in 0..3 * PAGES {
+        let tx = device.begin(now).expect("a transaction begins");
+        let written = device.write(now, tx, Lpn(value % PAGES), &value.to_le_bytes());
+        let committed = device.commit(written.expect("there is room").next, tx);
+        now = committed
+            .expect("it commits")
+            .expect("no group is waited for");
+    }
+    drop(device);
+    flash.take()
+}
+
+#[test]
+fn a_device_is_refused_with_other_summary_pages_than_it_was_written_with() {
+    for &kind in Kind::ALL {
+        for has_summaries in [false, true] {
+            let mut config = Config::small(PAGES, Some(3));
+            config.summary_pages = has_summaries;
+            let chip = written(kind, config);
+            let open = |config| {
+                let flash = Box::new(chip.clone());
+                Device::open(
+                    flash,
+                    kind,
+                    config,
+                    &small_device::unwaited(kind),
+                    Nanos::ZERO,
+                )
+            };
+            let holds_all = |mut device: Device| {
+                (0..PAGES).all(|at| {
+                    let (_, bytes) = device.read(Nanos::ZERO, None, Lpn(at)).expect("it reads");
+                    bytes.expect("it was written")[..4] == (2 * PAGES + at).to_le_bytes()
+                })
+            };
+            assert!(holds_all(open(config).expect("it opens")), "{kind}");
+            config.summary_pages = !has_summaries;
+            match open(config) {
+                Err(error) => {
+                    let why = error.to_string();
+                    assert!(why.contains("`summary_pages`"), "{kind}: {why}");
+                }
+                // Who finds its pages in a table has no need of summaries, and need not see them.
+                Ok(device) => assert!(has_summaries && holds_all(device), "{kind}"),
+            }
         }
     }
 }

@@ -101,12 +101,16 @@ impl OpenSettings {
             values.insert(name, own);
         }
         let known = self.names();
-        if let Some(wrong) = values.keys().find(|name| !known.iter().any(|own| own == *name)) {
+        if let Some(wrong) = values
+            .keys()
+            .find(|name| !known.iter().any(|own| own == *name))
+        {
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
             return Err(no_such("setting", wrong, &known));
         }
         let name = |open: &Open| open.axis.name.clone();
-        self.open.retain(|open| values.contains_key(&name(open)[..]));
+        self.open
+            .retain(|open| values.contains_key(&name(open)[..]));
         for open in &mut self.open {
             if let Some(own) = values[&name(open)[..]] {
                 let own: Vec<&str> = own.split(',').collect();
