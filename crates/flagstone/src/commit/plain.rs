@@ -53,9 +53,8 @@ pub(super) fn recover(
         if rulings.listens() {
             versions.push((at, head.lpn, head.seq));
         }
-        if let Some(seq) = newest.get_mut(head.lpn.index())
-            && head.seq > *seq
-        {
+        let seq = &mut newest[head.lpn.index()];
+        if head.seq > *seq {
             *seq = head.seq;
             found.push((head.lpn, Slot::of(head.kind, at)));
         }

@@ -1,6 +1,7 @@
 //! Reads blocks while mounting: finds the versions in each, from its summary or page by page.
 
 use super::checksum::WHOLE_BYTES_MAX;
+use super::doubt::foreign;
 use super::horizon::word::WORD_BYTES;
 use super::horizon::{Found, Seen};
 use super::{
@@ -13,7 +14,9 @@ use crate::units::{Nanos, Pbn, Ppn};
 
 impl Ftl {
     /// Passes the spare record of every version in `blocks` to `see`. A full block is read from its
-    /// summary page, others page by page. Returns when the last page was read.
+    /// summary page, others page by page. Returns when the last page was read. A version of a
+    /// logical page that the device does not have is an error, but for an owner that judges that
+    /// itself ([`Ftl::doubt_horizon`]).
     pub fn scan(
         &mut self,
         now: Nanos,
@@ -21,12 +24,26 @@ impl Ftl {
         mut see: impl FnMut(Ppn, Header, &[u8]),
     ) -> Result<Nanos, FtlError> {
         let mut done = now;
+        let pages = self.logical_pages();
+        // On a flash that never fails, a device with statements judges that itself: see `judge`.
+        let judges_size = self.format.horizons && self.flash.never_fails();
+        let mut beyond: Option<Header> = None;
         for &block in blocks {
             let mut present = false;
             let read = self.block_records(now, block, Cause::Recovery, |at, head, tail| {
                 present = true;
-                see(at, head, tail);
+                if head.lpn.0 < pages || judges_size {
+                    see(at, head, tail);
+                } else {
+                    beyond = Some(head);
+                }
             })?;
+            if let Some(Header { lpn, .. }) = beyond {
+                return foreign(format!(
+                    "it holds logical page {lpn}, and its settings leave {pages} pages: open it \
+                     with as many logical pages as when it was written"
+                ));
+            }
             done = done.max(read.done);
             self.seq = self.seq.max(read.seq);
             // On a flash that never fails, a block without valid pages is erased before statements

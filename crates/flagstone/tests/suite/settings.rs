@@ -104,3 +104,25 @@ fn a_device_is_refused_with_other_summary_pages_than_it_was_written_with() {
         }
     }
 }
+
+#[test]
+fn a_device_is_refused_with_fewer_pages_than_it_was_written_with() {
+    for &kind in Kind::ALL {
+        let mut config = Config::small(PAGES, Some(3));
+        let chip = written(kind, config);
+        for tells in [false, true] {
+            config.logical_pages = Some(PAGES - 1);
+            let mut options = small_device::unwaited(kind);
+            options.tells = tells;
+            let flash = Box::new(chip.clone());
+            let refused = Device::open(flash, kind, config, &options, Nanos::ZERO).map(drop);
+            let why = refused
+                .expect_err("the last page would be lost")
+                .to_string();
+            assert!(
+                why.starts_with("not a device of this format"),
+                "{kind}: {why}"
+            );
+        }
+    }
+}

@@ -32,7 +32,6 @@ pub(super) fn bring_up_to_date(
     rulings: &mut Rulings,
 ) -> Result<(Zones, Nanos), FtlError> {
     let (mut zones, last) = Zones::mount(ftl, mounted, zone_blocks)?;
-    let logical_pages = ftl.logical_pages();
     let mut seen: Vec<Seen> = Vec::new();
     // Most of the Available zone is blank: reading a first page is cheaper than reading a summary.
     let mut blocks = Vec::new();
@@ -44,16 +43,14 @@ pub(super) fn bring_up_to_date(
     }
     blocks.extend(&last.unavailable);
     let done = ftl.scan(mounted.done, &blocks, |at, head, tail| {
-        if head.lpn.0 < logical_pages {
-            seen.push(Seen {
-                tx: get(tail, count_record::TXID) as u32,
-                seq: head.seq,
-                count: get(tail, count_record::TXCNT) as u32,
-                version: widen(get(tail, count_record::TXVER) as u32, last.version),
-                lpn: head.lpn,
-                slot: Slot::of(head.kind, at),
-            });
-        }
+        seen.push(Seen {
+            tx: get(tail, count_record::TXID) as u32,
+            seq: head.seq,
+            count: get(tail, count_record::TXCNT) as u32,
+            version: widen(get(tail, count_record::TXVER) as u32, last.version),
+            lpn: head.lpn,
+            slot: Slot::of(head.kind, at),
+        });
     })?;
     let done = done.max(looked);
     zones.keep(ftl, blocks.into_iter());

@@ -138,14 +138,12 @@ pub(super) fn recover<R: Rule>(
     let mut found = R::Versions::none(logical_pages);
     let blocks = ftl.blocks.for_data();
     let done = ftl.scan(mounted.done, &blocks, |at, head: Header, bytes: &[u8]| {
-        if head.lpn.0 < logical_pages {
-            let seen = Seen {
-                page: head.lpn,
-                slot: Slot::of(head.kind, at),
-                link: Link::get(bytes),
-            };
-            found.see(seen, &bytes[link::SIZE..]);
-        }
+        let seen = Seen {
+            page: head.lpn,
+            slot: Slot::of(head.kind, at),
+            link: Link::get(bytes),
+        };
+        found.see(seen, &bytes[link::SIZE..]);
     })?;
     doubt_number("version", found.sort().into(), NUMBER_BITS)?;
     let is_committed = judge(logical_pages, |at| found.verdict(at));

@@ -29,8 +29,6 @@ pub(super) fn scan(ftl: &mut Ftl, now: Nanos, trusted: bool) -> Result<Scanned, 
         last_tx = last_tx.max(page.tail.xid);
         pages.push(page);
     })?;
-    let logical = ftl.logical_pages();
-    pages.retain(|page: &Shadow| page.lpn.0 < logical);
     debug_assert!(pages.is_sorted_by_key(|page| page.at));
     Ok(Scanned {
         pages,

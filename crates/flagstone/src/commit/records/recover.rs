@@ -54,21 +54,19 @@ pub(super) fn recover(
     let mut rulings = Rulings::new(tells);
     let mut pages: Vec<Page> = Vec::new();
     let mut with_entries = Vec::new();
-    let (blocks, logical) = (ftl.blocks.for_data(), ftl.logical_pages());
+    let blocks = ftl.blocks.for_data();
     let scanned = ftl.scan(mounted.done, &blocks, |at, head, tail| {
         let tail = Tail::parse(tail);
-        if head.lpn.0 < logical {
-            if tail.entries > 0 {
-                with_entries.push(pages.len());
-            }
-            pages.push(Page {
-                at,
-                lpn: head.lpn,
-                seq: head.seq,
-                version: tail.version,
-                list: None,
-            });
+        if tail.entries > 0 {
+            with_entries.push(pages.len());
         }
+        pages.push(Page {
+            at,
+            lpn: head.lpn,
+            seq: head.seq,
+            version: tail.version,
+            list: None,
+        });
     })?;
     let mut done = scanned;
     let mut lists: Vec<(List, Tail)> = Vec::new();

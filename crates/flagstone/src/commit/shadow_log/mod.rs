@@ -150,13 +150,12 @@ impl Versions {
         if !self.logged.contains(&tx) && !self.mark.counts(tx) {
             return Verdict::Aborted;
         }
-        match self.newest.get_mut(head.lpn.index()) {
-            Some(newest) if head.seq > *newest => {
-                *newest = head.seq;
-                Verdict::Current
-            }
-            _ => Verdict::Obsolete,
+        let newest = &mut self.newest[head.lpn.index()];
+        if head.seq <= *newest {
+            return Verdict::Obsolete;
         }
+        *newest = head.seq;
+        Verdict::Current
     }
 }
 

@@ -255,22 +255,6 @@ impl Ftl {
         }
     }
 
-    /// Checks for versions of logical pages beyond the size of the device, which then was larger.
-    /// Only where the device itself determines its size: on a flash that never fails.
-    ///
-    /// # Errors
-    /// [`FtlError::Damaged`], unless `goes_on` is set.
-    pub fn doubt_size(&mut self, beyond: Option<Lpn>, goes_on: bool) -> Result<(), FtlError> {
-        let Some(beyond) = beyond.filter(|_| self.flash.never_fails() && !goes_on) else {
-            return Ok(());
-        };
-        Err(FtlError::Damaged(format!(
-            "it holds logical page {beyond}, and knows {} pages: what said that it had become \
-             larger is lost",
-            self.map.pages()
-        )))
-    }
-
     /// Checks for damaged durable data, once a restart has read the blocks. A salvaging restart
     /// keeps the damage for [`Ftl::damage`] instead of failing.
     ///
