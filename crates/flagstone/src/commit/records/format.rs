@@ -58,6 +58,13 @@ impl Tail {
         }
     }
 
+    /// Number of entries in a tail that is longer than this device's: it has no flags for all.
+    pub(super) fn too_many(tail: &[u8]) -> Option<u8> {
+        let entries = tail[spare::ENTRIES.start];
+        let flags = tail.len() - spare::FLAGS.start;
+        (usize::from(entries) > flags).then_some(entries)
+    }
+
     pub(super) fn emit(&self, tail: &mut [u8]) {
         put(tail, spare::VERSION, self.version);
         put(tail, spare::LIST, self.list.into());

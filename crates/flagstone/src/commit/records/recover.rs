@@ -54,8 +54,10 @@ pub(super) fn recover(
     let mut rulings = Rulings::new(tells);
     let mut pages: Vec<Page> = Vec::new();
     let mut with_entries = Vec::new();
+    let mut too_many = None;
     let blocks = ftl.blocks.for_data();
     let scanned = ftl.scan(mounted.done, &blocks, |at, head, tail| {
+        too_many = too_many.max(Tail::too_many(tail));
         let tail = Tail::parse(tail);
         if tail.entries > 0 {
             with_entries.push(pages.len());
@@ -68,6 +70,12 @@ pub(super) fn recover(
             list: None,
         });
     })?;
+    if let Some(entries) = too_many {
+        return Err(FtlError::Foreign(format!(
+            "a page has records of {entries} pending transactions, more than `max_c`: open it with \
+             `max_c` as it was when the device was written"
+        )));
+    }
     let mut done = scanned;
     let mut lists: Vec<(List, Tail)> = Vec::new();
     for index in with_entries {

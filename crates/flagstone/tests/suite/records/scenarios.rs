@@ -333,6 +333,29 @@ fn requests_that_make_no_sense_are_errors() {
     });
 }
 
+#[test]
+fn a_device_is_refused_with_a_lower_max_c_than_a_page_has_entries() {
+    for kind in RecordKind::ALL {
+        for (max_c, opens) in [(1, false), (2, true), (3, true)] {
+            let mut bench = Bench::new(kind, 3, None);
+            bench.write(0, 1, &[1, 1], &[]);
+            let txs = [bench.begin(), bench.begin()];
+            bench.write(0, 2, &[2, 2], &[(txs[0], &[0]), (txs[1], &[1])]);
+            bench.options.max_c = max_c;
+            match bench.restart(2, None) {
+                Ok(()) => {
+                    assert!(opens, "{kind}, {max_c}");
+                    bench.resolve(&[]);
+                    assert_eq!(bench.values(0, 2), [1, 1], "{kind}, {max_c}");
+                }
+                Err(error) => {
+                    assert!(!opens && error.to_string().contains("`max_c`"), "{error}");
+                }
+            }
+        }
+    }
+}
+
 /// A device whose operations fail by a plan, and the current time.
 struct Failing {
     device: RecordDevice,
