@@ -236,9 +236,15 @@ impl Log {
         log.stats.pages_read += 1;
         let (mut checkpoint, mut last_tx) = (payload, TxId(0));
         if !page.is_empty() {
-            let master = page
-                .get(..log_master::SIZE)
+            let (master, behind) = page
+                .split_at_checked(log_master::SIZE)
                 .ok_or(HostError::LogDamaged(place.first))?;
+            if behind.iter().any(|&byte| byte != 0) {
+                return Err(HostError::Config(format!(
+                    "page {} does not begin a log: open the database with log_pages as it was made",
+                    place.first
+                )));
+            }
             let number = |what, field, bits| {
                 doubt_number(what, get(master, field), bits).map_err(DeviceError::from)
             };

@@ -323,3 +323,17 @@ fn a_log_that_could_not_be_written_is_written_no_more_and_loses_nothing() {
         assert!(refused);
     }
 }
+
+#[test]
+fn a_page_of_a_larger_log_is_not_taken_for_its_first() {
+    let mut pages = Pages::default();
+    let (mut log, _) = open(&mut pages);
+    append(&mut log, &mut pages, 1..9, 60);
+    let place = LogPlace {
+        first: Lpn(102),
+        pages: 7,
+        ..PLACE
+    };
+    let refused = Log::open(&mut pages, Nanos::ZERO, place).err();
+    assert!(matches!(refused, Some(HostError::Config(why)) if why.contains("log_pages")));
+}

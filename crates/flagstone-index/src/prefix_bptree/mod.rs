@@ -36,7 +36,8 @@ pub(super) const INFO: IndexInfo = IndexInfo {
     settings: settings! {
         ..READ_AHEAD;
         key_bytes: "8",
-            "length in bytes of the byte string for a key, at least 8, or a range such as 9..60";
+            "length in bytes of the byte string for a key, at least 8, or a range such as 9..60; \
+             always as the index was made with";
         record_bytes: "0",
             "length in bytes that values are padded to, or a range such as 20..2000 (short ones \
              more often)";

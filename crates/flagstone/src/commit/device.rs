@@ -96,7 +96,9 @@ impl Device {
         )
     }
 
-    /// Opens a device from its flash alone, blank or not.
+    /// Opens a device from its flash alone, blank or not. The flash does not say which protocol
+    /// wrote it: `kind`, `as_published`, and `block_flags` of CFC and AFC must be those it was
+    /// written with, else pages can be lost. Other settings that change the format are refused.
     ///
     /// # Errors
     /// The protocol cannot work on this flash, the flash has an unknown format, or the power fails.

@@ -44,7 +44,7 @@ fn modes_are_settings_that_their_protocols_have() {
     }
 }
 
-/// A chip on which a device wrote each page a few times, the last time with 208 more than its number.
+/// A chip on which a device wrote each page a few times, the last time with 208 and its number.
 fn written(kind: Kind, config: Config) -> Chip {
     let geometry = Geometry {
         blocks_per_plane: 64,

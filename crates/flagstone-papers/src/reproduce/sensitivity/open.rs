@@ -86,7 +86,7 @@ impl OpenSettings {
         each.map(|open| open.axis.name.clone()).collect()
     }
 
-    /// Keeps only these settings, in the file's order. `NAME=VALUE,…` replaces the setting's values.
+    /// Keeps only these settings, in the file's order. `NAME=VALUE,…` replaces the values of one.
     ///
     /// # Errors
     /// An unknown name, or an unknown value of a setting whose values have names; suggests a similar
