@@ -233,8 +233,8 @@ impl Axis {
         (value, table)
     }
 
-    /// Replaces the values by these, as [`word`] prints values; of an axis of named points, keeps the
-    /// points of these names.
+    /// Replaces the values by these, as [`word`] prints values. Of an axis of named points, keeps
+    /// the points of these names.
     ///
     /// # Errors
     /// The name of no point; suggests a similar one.

@@ -89,8 +89,8 @@ impl OpenSettings {
     /// Keeps only these settings, in the file's order. `NAME=VALUE,…` replaces the values of one.
     ///
     /// # Errors
-    /// An unknown name, or an unknown value of a setting whose values have names; suggests a similar
-    /// one.
+    /// An unknown name, or an unknown value of a setting whose values have names; suggests a
+    /// similar one.
     pub fn only<S: AsRef<str>>(mut self, asked: &[S]) -> Result<OpenSettings, String> {
         let mut values: BTreeMap<&str, Option<&str>> = BTreeMap::new();
         for asked in asked {

@@ -414,6 +414,38 @@ fn a_sample_has_the_points_of_saltelli_and_its_effects_name_the_setting_that_cou
 }
 
 #[test]
+fn a_grid_has_every_combination_of_the_given_values_and_the_defaults() {
+    let open = OpenSettings::shipped("flagcommit").unwrap();
+    let asked = ["insert_targets=4", "hot_fill=3,20", "locks"];
+    let design = Design::grid(&open.clone().only(&asked).unwrap());
+    let names: BTreeSet<String> = design.points.iter().map(Point::name).collect();
+    assert_eq!((design.points.len(), names.len()), (2 * 3 * 2, 2 * 3 * 2));
+    assert_eq!(design.points[0].kind, PointKind::Default);
+    let alone = |point: &&Point| matches!(point.kind, PointKind::One(_));
+    let alone: Vec<Point> = design.points.iter().filter(alone).cloned().collect();
+    assert_eq!(alone.len(), 1 + 2 + 1);
+    let all = design.points.last().unwrap();
+    assert_eq!(all.name(), "hot_fill 20, insert_targets 4, locks pages");
+    // The setting of some runs only lies over these; the others are laid as one.
+    assert_eq!((all.set.len(), all.over.len()), (2, 1));
+    // A point that changes one setting is that of a design without a grid.
+    let one = open.clone().only(&["locks"]).unwrap();
+    let own = &Design::new(&one, 0, 1).points[1];
+    assert!(
+        alone
+            .iter()
+            .any(|point| point.over == own.over && point.at == own.at)
+    );
+    let wrong = open.clone().only(&["page=on three packages"]);
+    assert!(wrong.unwrap_err().contains("on two packages"));
+    assert!(
+        open.only(&["hot_filled=3"])
+            .unwrap_err()
+            .contains("hot_fill")
+    );
+}
+
+#[test]
 fn every_setting_that_a_paper_leaves_open_changes_some_run() {
     let catalogue = Catalogue::shipped();
     for open in OpenSettings::all() {
