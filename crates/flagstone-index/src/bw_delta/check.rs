@@ -239,10 +239,10 @@ impl BwDelta {
             return Err("nodes in memory are not counted rightly".to_string());
         }
         let deltas = self.waiting.bytes();
-        if self.used + deltas > self.budget && nodes > 0 {
+        if self.used + deltas > self.room() && nodes > 0 {
             return Err(format!(
                 "nodes use {bytes} bytes and deltas {deltas} of {}",
-                self.budget
+                self.room()
             ));
         }
         let lists = self.map.iter().filter(|entry| entry.waiting > 0);

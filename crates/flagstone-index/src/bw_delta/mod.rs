@@ -32,8 +32,9 @@
 //!
 //! Departures  D1. A node that is in memory whole has its deltas applied; they count as a chain
 //!                 all the same, so that the same is read and written.
-//!             D2. The map is kept whole in memory, beyond the budget, as a directory is. A settle
-//!                 writes the pages of it that changed; there is no log of it.
+//!             D2. The map is kept whole in memory, beyond the budget as a directory is, unless
+//!                 `map_charged` is set. A settle writes the pages of it that changed; there is no
+//!                 log of it.
 //!             D3. A node that is cleaned is consolidated: its fragments become one base.
 //!             D4. Inner nodes that have too few or too many children are mended at once, leaves
 //!                 when they are consolidated.
@@ -175,11 +176,12 @@ struct BwDelta {
     waiting: Waiting,
     /// The node at which the next search for deltas to write starts.
     hand: usize,
-    /// Bytes of nodes in memory, bytes of inner nodes among them, and the limit for nodes and
-    /// deltas.
+    /// Bytes of nodes in memory, and bytes of inner nodes among them.
     used: usize,
     inner: usize,
+    /// The limit for nodes and deltas, and for the map if that is charged.
     budget: usize,
+    map_charged: bool,
     /// Nodes that the next settle must write.
     pending: Vec<u32>,
     /// The inner nodes on the way to a leaf.
@@ -300,6 +302,7 @@ impl BwDelta {
             used: 0,
             inner: 0,
             budget: 0,
+            map_charged: settings.flag(&INFO, "map_charged")?,
             pending: Vec::new(),
             path: Vec::new(),
             found: Vec::new(),
@@ -544,14 +547,13 @@ impl Index for BwDelta {
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
-        let map = self.map.capacity() * size_of::<Mapped>() + self.unused.capacity() * 4;
         let (buffers, segments) = self.log.memory();
         vec![
             ("page_cache", self.cache.memory()),
             ("nodes", self.used as u64),
             ("deltas", self.waiting.bytes() as u64),
             ("log_buffers", buffers),
-            ("map", map as u64),
+            ("map", self.map_bytes() as u64),
             ("segments", segments),
         ]
     }

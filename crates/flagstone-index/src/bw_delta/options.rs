@@ -20,6 +20,9 @@ pub(crate) const INFO: IndexInfo = IndexInfo {
             "ratio of the log's bytes to live bytes above which the log is cleaned, 1.1 to 10";
         delta_share: "0.75",
             "share for deltas of the memory not used by inner nodes, 0.1 to 0.95";
+        map_charged: "false",
+            "whether the map of nodes and the list of segments count in `memory`, of which an \
+             eighth is left to nodes and deltas";
         update: "blind", "deltas of an update: blind (one delta), or pair (a deletion and an \
                           insertion)";
     },

@@ -227,11 +227,29 @@ impl BwDelta {
         Ok(done)
     }
 
+    /// Bytes of the map of nodes.
+    pub(super) fn map_bytes(&self) -> usize {
+        self.map.capacity() * size_of::<Mapped>() + self.unused.capacity() * 4
+    }
+
+    /// Bytes that nodes and deltas may take.
+    pub(super) fn room(&self) -> usize {
+        if !self.map_charged {
+            return self.budget;
+        }
+        let (_, segments) = self.log.memory();
+        let rest = self
+            .budget
+            .saturating_sub(self.map_bytes() + segments as usize);
+        rest.max(self.budget / 8)
+    }
+
     /// Maximum number of waiting deltas.
     pub(super) fn delta_room(&self) -> usize {
-        let rest = self.budget.saturating_sub(self.inner);
+        let room = self.room();
+        let rest = room.saturating_sub(self.inner);
         let share = (rest as f64 * self.delta_share) as usize;
-        share.max(self.budget / 8) / CELL
+        share.max(room / 8) / CELL
     }
 
     /// Writes an eighth of the waiting deltas: those of the leaves with the most (D5). Goes at most
@@ -362,7 +380,7 @@ impl BwDelta {
         loop {
             if self.waiting.used > self.delta_room() {
                 now = self.flush_most(now)?;
-            } else if self.used + self.waiting.bytes() <= self.budget {
+            } else if self.used + self.waiting.bytes() <= self.room() {
                 break;
             } else if !self.compact() {
                 if self.oldest == NONE {

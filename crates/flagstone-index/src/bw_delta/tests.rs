@@ -23,6 +23,31 @@ fn agrees_with_a_map_with_some_memory() {
     history(40_000).assert_agrees(4);
 }
 
+/// D2.
+#[test]
+fn all_memory_is_within_the_setting_if_the_map_is_charged() {
+    for is_charged in [false, true] {
+        let settings = tiny().with("memory", 200_000);
+        let settings = settings.with("map_charged", is_charged);
+        let (mut index, mut now) = blank(open, &settings, 256, 1 << 16);
+        for key in 0..20_000 {
+            now = index.insert(now, key * 7919 % 20_000, key).expect("room");
+        }
+        index.check().expect("whole");
+        let all: u64 = index.memory().iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(all <= 200_000, is_charged, "{:?}", index.memory());
+    }
+}
+
+#[test]
+fn with_a_charged_map_and_little_memory_it_agrees_with_a_map() {
+    for memory in [6000, 40_000] {
+        let mut history = history(memory);
+        history.settings.set("map_charged", true);
+        history.assert_agrees(2);
+    }
+}
+
 #[test]
 fn agrees_with_a_map_with_other_chains_and_values() {
     for (chain, value_bytes) in [(1, 8), (2, 1), (8, 4)] {
