@@ -18,6 +18,10 @@ impl BwDelta {
         let number = match self.unused.pop() {
             Some(number) => number,
             None => {
+                // Grow by an eighth: doubling would waste memory.
+                if self.map.len() == self.map.capacity() {
+                    self.map.reserve_exact(self.map.len() / 8 + 16);
+                }
                 self.map.push(Mapped::UNUSED);
                 self.map.len() as u32 - 1
             }
