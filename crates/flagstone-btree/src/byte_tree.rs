@@ -75,6 +75,8 @@ pub struct Counts {
     pub shrunk: u64,
     /// Values written to pages of their own.
     pub large_values: u64,
+    /// Values replaced or removed whose pages stay taken, since a page that lists them is damaged.
+    pub left_values: u64,
 }
 
 /// Size limits that follow from the page size.
@@ -453,9 +455,16 @@ impl<N: Nodes> ByteTree<N> {
         let mut had = Vec::new();
         if let Some((bytes, named)) = found.large {
             match self.all_pages(now, leaf, bytes, named) {
-                Ok(found) => (had, now) = found,
+                Ok(found) => {
+                    (had, now) = found;
+                    // A page that damage has emptied is free already.
+                    had.retain(|&page| self.nodes.is_taken(page));
+                }
                 // The key still gets its value, but the pages of the old one stay taken.
-                Err(error) => self.nodes.pass_over(error)?,
+                Err(error) => {
+                    self.nodes.pass_over(error)?;
+                    self.counts.left_values += 1;
+                }
             }
         }
         // What the leaf stores, and the large value's own pages.

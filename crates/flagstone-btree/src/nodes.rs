@@ -76,6 +76,12 @@ pub trait Nodes {
     /// The pages cannot be accessed.
     fn give(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, Self::Error>;
 
+    /// Whether a page is allocated. By default each referenced page is: only damage empties one.
+    fn is_taken(&self, at: Lpn) -> bool {
+        let _ = at;
+        true
+    }
+
     /// Number of pages that can still be taken.
     fn left(&self) -> u32;
 

@@ -240,6 +240,10 @@ impl Nodes for &mut Changed {
         Ok(now)
     }
 
+    fn is_taken(&self, at: Lpn) -> bool {
+        !self.space.is_free(at)
+    }
+
     fn left(&self) -> u32 {
         self.space.left()
     }

@@ -251,7 +251,9 @@ impl TableMut<'_> {
         let tree = ByteTree::over(&mut *changed, self.record.root);
         let mut tree = tree.map_err(in_table(&self.name, Some(key)))?;
         let answer = tree.change(ZERO, place, value);
-        let root = tree.root();
+        let (root, leaves_pages) = (tree.root(), tree.counts.left_values > 0);
+        // The next write transaction frees pages that no table references.
+        self.tx.has_left |= leaves_pages;
         match answer {
             Ok((was, _)) => {
                 if root != self.record.root {

@@ -304,6 +304,46 @@ fn a_lost_value_is_overwritten_and_a_lost_leaf_says_what_to_do() {
     assert!(values > 20 && leaves > 0, "{values}, {leaves}");
 }
 
+/// Fails if a page of a lost value that holds nothing, and is thus free, is reused for a new value
+/// or freed once more, or if a change of a lost value leaves pages that nothing references.
+#[test]
+fn a_lost_value_that_is_replaced_or_removed_leaves_each_page_used_once_or_free() {
+    let whole = whole();
+    let mut values = 0;
+    for at in pages_of_tables(&whole) {
+        for damage in [Damage::Nothing, Damage::Rot] {
+            let bytes = damaged(&whole, at, damage);
+            let (_, gaps) = gathered(table_of(&open(&bytes), "long").iter());
+            let Some(key) = gaps.first().and_then(LostKeys::one) else {
+                continue;
+            };
+            values += 1;
+            for with in [None, Some(&[3; 9_000][..]), Some(&[3; 700_000])] {
+                let context = format!("page {at}, {damage:?}, {:?}", with.map(<[u8]>::len));
+                let store = open(&bytes);
+                let mut tx = store.write().expect("a turn");
+                let mut table = tx.table("long").expect("a table");
+                let was = match with {
+                    Some(with) => table.insert(key, with),
+                    None => table.remove(key),
+                };
+                assert!(was.expect("room"), "{context}");
+                tx.commit().expect("room");
+                let mut rows = rows("long");
+                match with {
+                    Some(with) => _ = rows.insert(key.to_vec(), with.to_vec()),
+                    None => _ = rows.remove(key),
+                }
+                let more = vec![4; 20_000];
+                store.insert("long", b"more", &more).expect("room");
+                rows.insert(b"more".to_vec(), more);
+                assert_holds(&store, "long", &rows, &context);
+            }
+        }
+    }
+    assert!(values > 40, "{values}");
+}
+
 /// Inner pages of the table `wide`, each the only reference to several other pages.
 fn inner_pages(whole: &[u8]) -> Vec<Lpn> {
     let is_inner = |at: &Lpn| {
