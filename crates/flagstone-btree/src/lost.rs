@@ -28,13 +28,15 @@ pub struct Lost {
 }
 
 impl<N: Nodes> ByteTree<N> {
-    /// The unreadable parts of the tree, those nearest to the root first, and referenced pages that
-    /// are unreadable. Reads all pages.
+    /// The unreadable parts of the tree, those nearest to the root first and values last, and
+    /// referenced pages that are unreadable. Reads all pages. Values are last since a leaf without
+    /// its value may be merged with another one, which must be readable.
     ///
     /// # Errors
     /// The pages cannot be accessed, or two nodes reference the same one.
     pub fn lost(&mut self) -> Result<(Vec<Lost>, Vec<Lpn>), N::Error> {
         let (mut lost, mut pages, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let mut values = Vec::new();
         let mut level = vec![Lost {
             at: self.root,
             height: self.height,
@@ -64,7 +66,7 @@ impl<N: Nodes> ByteTree<N> {
                         let unread = self.unread(part.at, bytes, named)?;
                         if !unread.is_empty() {
                             pages.extend(unread);
-                            lost.push(Lost {
+                            values.push(Lost {
                                 at: part.at,
                                 height: 0,
                                 from: entry.key.clone(),
@@ -87,6 +89,7 @@ impl<N: Nodes> ByteTree<N> {
             }
             level = below;
         }
+        lost.extend(values);
         Ok((lost, pages))
     }
 

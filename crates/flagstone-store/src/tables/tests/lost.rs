@@ -344,6 +344,50 @@ fn a_lost_value_that_is_replaced_or_removed_leaves_each_page_used_once_or_free()
     assert!(values > 40, "{values}");
 }
 
+/// Fails if a lost value is given up before the lost leaf beside it: without the value its leaf is
+/// merged with that one.
+#[test]
+fn a_lost_value_and_the_lost_leaf_beside_it_are_given_up_together() {
+    let medium = Recorded::default();
+    let store = Store::on(Box::new(medium.clone()), &OpenOptions::default()).expect("a store");
+    // Keys so long that a leaf with three entries is nearly too empty.
+    let all: Map = (0..24).map(|n| (vec![n; 450], vec![n; 5_000])).collect();
+    let mut tx = store.write().expect("a turn");
+    let mut table = tx.table("long").expect("it is new");
+    for (key, value) in &all {
+        table.insert(key, value).expect("room");
+    }
+    for key in all.keys().filter(|key| key[0] % 2 == 1) {
+        table.remove(key).expect("room");
+    }
+    tx.commit().expect("room");
+    store.close().expect("it closes");
+    let whole = medium.to_vec();
+    let gaps_of = |store: &Store| gathered(table_of(store, "long").iter()).1;
+    let lost = pages_of_tables(&whole).into_iter().filter_map(|at| {
+        let gaps = gaps_of(&open(&damaged(&whole, at, Damage::Rot)));
+        gaps.into_iter().next().map(|gap| (at, gap))
+    });
+    let is_root = |gap: &LostKeys| gap.from.is_empty() && gap.to.is_none();
+    let (values, nodes): (Vec<_>, Vec<_>) = lost.partition(|(_, gap)| gap.one().is_some());
+    let mut both = 0;
+    for (leaf, _) in nodes.iter().filter(|(_, gap)| !is_root(gap)) {
+        let bytes = damaged(&whole, *leaf, Damage::Rot);
+        for (value, _) in &values {
+            let context = format!("pages {leaf} and {value}");
+            let store = open(&damaged(&bytes, *value, Damage::Rot));
+            let (found, gaps) = gathered(table_of(&store, "long").iter());
+            let mut tx = store.write().expect("a turn");
+            let given_up = tx.table("long").expect("a table").give_up_lost();
+            assert_eq!(given_up.expect("damage alone"), gaps, "{context}");
+            tx.commit().expect("room");
+            assert_holds(&store, "long", &found, &context);
+            both += u32::from(gaps.len() == 2);
+        }
+    }
+    assert!(both > 10, "{both}");
+}
+
 /// Inner pages of the table `wide`, each the only reference to several other pages.
 fn inner_pages(whole: &[u8]) -> Vec<Lpn> {
     let is_inner = |at: &Lpn| {
