@@ -15,7 +15,7 @@ use super::Mistake;
 use super::catalog::{HEAD, Record, head};
 use super::changed::Changed;
 use super::lost::sweep;
-use super::read::{self, records};
+use super::read::{self, records, records_if_whole};
 use super::store::{Inner, Writer};
 use super::write::{give_all, put_record};
 use crate::error::StoreError;
@@ -86,7 +86,15 @@ impl Inner {
             has_left: mine.has_left,
             cannot_sweep: mine.cannot_sweep,
         };
-        let all = records(&read::walk(&*changed, step.catalog)?)?;
+        let catalog = read::walk(&*changed, step.catalog)?;
+        let all = match step.dropped {
+            0 => records_if_whole(&catalog)?,
+            _ => Some(records(&catalog)?),
+        };
+        let Some(all) = all else {
+            step.cannot_sweep = true;
+            return Ok(step);
+        };
         if let Some((name, record)) = all.iter().find(|(_, record)| record.is_dropped) {
             let next = self.next_pages(changed, *record, most)?;
             step.has_left |= next.has_lost;

@@ -5,7 +5,7 @@
 
 use super::catalog::{HEAD, Record, TableKind};
 use super::changed::Changed;
-use super::read::{in_table, records, shown};
+use super::read::{in_table, records, records_if_whole, shown};
 use super::store::Store;
 use super::table_mut::TableMut;
 use super::write::{WriteTx, give_all};
@@ -197,9 +197,21 @@ impl WriteTx {
     }
 
     /// Like the function [`sweep`], over all tables of the transaction. If pages cannot be
-    /// determined now, a later transaction does it.
+    /// determined now, a later transaction does it. An error spoils the transaction, which has
+    /// freed other pages before.
     pub(super) fn sweep(&mut self) -> Result<(), StoreError> {
-        let mut all = records(&self.catalog()?)?;
+        let swept = self.sweep_tables();
+        if let Err(error) = &swept {
+            self.spoilt = Some(error.to_string());
+        }
+        swept
+    }
+
+    fn sweep_tables(&mut self) -> Result<(), StoreError> {
+        let Some(mut all) = records_if_whole(&self.catalog()?)? else {
+            self.has_left = true;
+            return Ok(());
+        };
         all.retain(|(name, _)| !self.open.contains_key(&**name));
         let open = self.open.values().flatten();
         let roots = all.iter().map(|(_, record)| record).chain(open);

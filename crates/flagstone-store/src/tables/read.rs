@@ -512,6 +512,17 @@ pub(super) fn records<S: Source>(catalog: &Walk<S>) -> Result<Vec<(String, Recor
     Ok(all)
 }
 
+/// Like [`records`]; `None` if the catalog is damaged.
+pub(super) fn records_if_whole<S: Source>(
+    catalog: &Walk<S>,
+) -> Result<Option<Vec<(String, Record)>>, StoreError> {
+    match records(catalog) {
+        Ok(all) => Ok(Some(all)),
+        Err(error) if error.is_damage() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The error for a missing table.
 pub(super) fn no_table(name: &str, tables: &[(String, TableKind)]) -> StoreError {
     let names: Vec<String> = tables.iter().map(|(name, _)| format!("`{name}`")).collect();

@@ -4,7 +4,7 @@ use super::Mistake;
 use super::catalog::{HEAD, Record, TableKind, head};
 use super::changed::Changed;
 use super::hashed;
-use super::read::{in_table, no_table, records};
+use super::read::{in_table, no_table, records, records_if_whole};
 use super::store::{Held, Inner};
 use super::table_mut::TableMut;
 use crate::error::StoreError;
@@ -301,9 +301,10 @@ impl WriteTx {
         };
         // No other transaction knows a table that was created in this one.
         let is_known = self.catalog()?.get(name.as_bytes())?.is_some();
-        let pages = self.changed_mut();
-        let used = pages_of(pages, record.root).map_err(in_table(name, None))?;
-        let goes_later = is_known && used.pages.len() > AT_ONCE;
+        let used = pages_of(self.changed_mut(), record.root).map_err(in_table(name, None))?;
+        // Later transactions find the record only in a whole catalog.
+        let goes_later =
+            is_known && used.pages.len() > AT_ONCE && records_if_whole(&self.catalog()?)?.is_some();
         let left = if goes_later {
             Some(Record {
                 is_dropped: true,
@@ -311,7 +312,7 @@ impl WriteTx {
                 ..record
             })
         } else {
-            give_all(pages, used.pages).map_err(in_table(name, None))?;
+            give_all(self.changed_mut(), used.pages).map_err(in_table(name, None))?;
             None
         };
         self.open.insert(name.into(), left);
