@@ -19,6 +19,7 @@ use super::read::{self, records, records_if_whole};
 use super::store::{Inner, Writer};
 use super::write::{give_all, put_record};
 use crate::error::StoreError;
+use flagstone::units::Lpn;
 use flagstone_btree::{ByteTree, Felled, Root};
 
 /// Maximum number of pages freed in one transaction.
@@ -96,7 +97,8 @@ impl Inner {
             return Ok(step);
         };
         if let Some((name, record)) = all.iter().find(|(_, record)| record.is_dropped) {
-            let next = self.next_pages(changed, *record, most)?;
+            let is_gone = |at| !self.pages.with(|store| store.holds(at));
+            let next = self.next_pages(changed, *record, most, &is_gone)?;
             step.has_left |= next.has_lost;
             give_all(changed, next.pages)?;
             if next.is_all {
@@ -123,15 +125,15 @@ impl Inner {
         Ok(step)
     }
 
-    /// At most `most` pages of a dropped table that can be freed next. An empty page was freed
-    /// before.
+    /// At most `most` pages of a dropped table that can be freed next. A page that holds nothing,
+    /// as `is_gone` says, was freed before.
     pub(super) fn next_pages(
         &self,
         changed: &mut Changed,
         record: Record,
         most: usize,
+        is_gone: &dyn Fn(Lpn) -> bool,
     ) -> Result<Felled, StoreError> {
-        let is_gone = |at| !self.pages.with(|store| store.holds(at));
         if self.mistaken.is(Mistake::DropsRootFirst) && !is_gone(record.root.at) {
             return Ok(Felled {
                 pages: vec![record.root.at],
@@ -139,6 +141,6 @@ impl Inner {
                 has_lost: false,
             });
         }
-        ByteTree::over(changed, record.root)?.fell(most, &is_gone)
+        ByteTree::over(changed, record.root)?.fell(most, is_gone)
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 const PAGES_MAX: u32 = 1 << 30;
 
 /// Free pages, and the live transaction's changes to them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Space {
     /// No page from this number on is taken.
     next: u32,

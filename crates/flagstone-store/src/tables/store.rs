@@ -520,7 +520,7 @@ impl Store {
     }
 
     /// Checks all tables, in a writer's turn: order and fill of their nodes, and that each page is
-    /// used once or free. Reads all nodes.
+    /// used once or free. Reads all pages, also those of long values.
     ///
     /// # Errors
     /// Describes the inconsistency and names the table.

@@ -4,14 +4,14 @@ use super::Mistake;
 use super::catalog::{HEAD, Record, TableKind, head};
 use super::changed::Changed;
 use super::hashed;
-use super::read::{in_table, no_table, records, records_if_whole};
+use super::read::{SIDE_BY_SIDE, in_table, no_table, records, records_if_whole};
 use super::store::{Held, Inner};
 use super::table_mut::TableMut;
 use crate::error::StoreError;
 use crate::pages::PageStore;
 use crate::shared::{Changes, Ticket};
 use flagstone::units::{Lpn, Nanos};
-use flagstone_btree::{ByteTree, Felled, Nodes, Root, Walk, write_empty};
+use flagstone_btree::{ByteTree, Felled, Images, Nodes, Root, Walk, write_empty};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -484,9 +484,10 @@ impl WriteTx {
         let (dropped, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, r)| r.is_dropped);
         // Tables are still being dropped here if the store is read-only, or if the commit that
         // dropped them is in flight.
+        let (inner, space) = (Arc::clone(&self.inner), self.changed().space.clone());
         for (name, record) in dropped {
-            let inner = Arc::clone(&self.inner);
-            let left = inner.next_pages(self.changed_mut(), record, usize::MAX);
+            let pages = self.changed_mut();
+            let left = inner.next_pages(pages, record, usize::MAX, &|at| space.is_free(at));
             let left = left.map_err(|e| format!("table `{name}`, which is being dropped: {e}"))?;
             used.extend(left.pages);
         }
@@ -500,6 +501,11 @@ impl WriteTx {
             let pages = self.changed_mut();
             let mut tree = ByteTree::over(pages, root).map_err(|e| wrong(e.to_string()))?;
             let (mut found, pages) = tree.check().map_err(wrong)?;
+            // Pages of values too: the tree has only named them.
+            for some in pages.chunks(SIDE_BY_SIDE) {
+                let read = self.changed().pages(some);
+                read.map_err(|e| wrong(e.to_string()))?;
+            }
             if kind == TableKind::Hashed {
                 let tree = super::read::walk(self.changed(), root).map_err(say)?;
                 found = hashed_keys(&tree).map_err(wrong)?;

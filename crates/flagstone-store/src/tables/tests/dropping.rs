@@ -193,3 +193,23 @@ fn what_is_dropped_comes_back_with_a_savepoint_and_makes_way_for_its_name() {
     store.check().expect("each page is used once or free");
     assert!(store.held() < 10, "{}", store.held());
 }
+
+/// Fails if a check looks for the pages of a dropped table only among those that are durable.
+#[test]
+fn a_check_finds_the_pages_of_a_table_that_was_made_and_dropped_before_any_of_it_is_durable() {
+    let store = store();
+    let mut tx = store.write().expect("a turn");
+    for n in 0..500 {
+        let mut table = tx.table("large").expect("a table");
+        table.insert(&number(n), &[1; 500]).expect("room");
+    }
+    let made = tx.commit_later().expect("room");
+    let mut tx = store.write().expect("a turn");
+    tx.drop_table("large").expect("it is there");
+    let dropped = tx.commit_later().expect("room");
+    store.check().expect("each page is used once or free");
+    made.wait().expect("durable");
+    dropped.wait().expect("durable");
+    store.check().expect("each page is used once or free");
+    assert!(store.held() < 10, "{}", store.held());
+}
