@@ -81,6 +81,9 @@ pub struct PageStore {
     no_room: Option<String>,
     /// Whether the medium may still lack space.
     is_short: bool,
+    /// The epoch of `places` in which the first commit was left to the caller, until
+    /// [`PageStore::outcome`] says what became of it.
+    left_in: Option<u64>,
     /// Live transactions, if they survive a reopening after lack of space.
     live: BTreeMap<TxId, recover::Live>,
 }
@@ -255,6 +258,7 @@ impl PageStore {
             at_no_room: AtNoRoom::Breaks,
             no_room: None,
             is_short: false,
+            left_in: None,
             live: BTreeMap::new(),
         };
         store.places.forgive_misreads(true);
@@ -392,6 +396,8 @@ impl PageStore {
         at: Lpn,
         into: &mut [u8],
     ) -> Result<Option<usize>, StoreError> {
+        self.is_well()?;
+        self.must_be_open(id)?;
         self.read_by(at, |device, now| device.read_snapshot(now, id, at, into))
     }
 
@@ -412,6 +418,7 @@ impl PageStore {
             }
         }
         self.end_live(tx);
+        self.note_commit();
         self.notes.stats().commits += 1;
         Ok(())
     }

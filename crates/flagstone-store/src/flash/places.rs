@@ -220,6 +220,11 @@ impl Places {
         self.is_apart.store(is_apart, Ordering::Relaxed);
     }
 
+    /// Whether steps wait for the next call of [`Places::carry_out`].
+    pub(crate) fn is_apart(&self) -> bool {
+        self.is_apart.load(Ordering::Relaxed)
+    }
+
     /// Sets whether growth leaves new blocks as holes, on a medium that supports it.
     pub(crate) fn grow_sparse(&self, is_sparse: bool) {
         self.grows_sparse.store(is_sparse, Ordering::Relaxed);
@@ -415,7 +420,7 @@ impl Places {
     /// operation with consistent tables, which can still be read.
     pub(super) fn asked(&self) -> Result<(), FlashError> {
         let is_crowded = self.state().is_crowded();
-        if !is_crowded && (self.is_apart.load(Ordering::Relaxed) || self.waits_for_room()) {
+        if !is_crowded && (self.is_apart() || self.waits_for_room()) {
             return Ok(());
         }
         self.ignore_no_room(self.carry_out())

@@ -119,16 +119,26 @@ impl PageStore {
         }
     }
 
-    /// The result of operations that other threads carried out.
+    /// The result of operations that other threads carried out, since the last call.
     ///
     /// # Errors
     /// The medium has failed. Whether the last transaction committed is unknown until the store is
-    /// reopened.
+    /// reopened. Or there was no room, and the store has reopened itself, in this call or before:
+    /// it then holds all of a commit or nothing of it.
     pub fn outcome(&mut self) -> Result<(), StoreError> {
-        if self.notes.trouble.is_noted() {
+        let left_in = self.left_in.take();
+        let was_reopened = left_in.is_some_and(|epoch| epoch != self.places.epoch());
+        if was_reopened || self.notes.trouble.is_noted() {
             Err(self.failed())
         } else {
             Ok(())
+        }
+    }
+
+    /// Records a commit whose medium operations may be left to the caller.
+    pub(super) fn note_commit(&mut self) {
+        if self.places.is_apart() {
+            self.left_in.get_or_insert(self.places.epoch());
         }
     }
 
@@ -148,6 +158,9 @@ impl PageStore {
 
     /// The mapping table's entry for a page, now or in a snapshot. `None` beyond the device.
     fn slot(&self, of: Option<SnapshotId>, at: Lpn) -> Result<Option<Slot>, StoreError> {
+        if let Some(id) = of {
+            self.must_be_open(id)?;
+        }
         if at.0 >= self.device.pages() {
             return Ok(None);
         }
@@ -156,7 +169,7 @@ impl PageStore {
             Some(id) => ftl.snapshot_slot(id, at),
             None => Some(ftl.slot(at)),
         };
-        slot.map(Some).ok_or(StoreError::SnapshotEnded)
+        Ok(slot)
     }
 
     /// The address of a page in the last committed state, or in the snapshot `of`. `None` if the
@@ -189,6 +202,15 @@ impl PageStore {
     /// Whether a snapshot is still open.
     pub(crate) fn is_open(&self, id: SnapshotId) -> bool {
         self.device.ftl().snapshot_slot(id, Lpn(0)).is_some()
+    }
+
+    /// Checks that a snapshot is still open.
+    pub(super) fn must_be_open(&self, id: SnapshotId) -> Result<(), StoreError> {
+        if self.is_open(id) {
+            Ok(())
+        } else {
+            Err(StoreError::SnapshotEnded)
+        }
     }
 
     /// Opens snapshot `id` again after the store was reopened; the store must still hold its state.

@@ -1,11 +1,12 @@
 //! Reads of looked-up pages, at any time after the lookup.
 
 use super::{Dice, small};
-use crate::medium::Memory;
+use crate::error::StoreError;
+use crate::medium::{Memory, Tight};
 use crate::pages::PageStore;
 use crate::superblock::MEDIUM_PAGE_BYTES;
 use flagstone::commit::Kind;
-use flagstone::units::Lpn;
+use flagstone::units::{Lpn, SnapshotId};
 
 const PAGES: u32 = 200;
 
@@ -92,4 +93,56 @@ fn what_is_left_of_a_commit_is_durable_once_it_was_carried_out() {
     store.asked().carry_out();
     assert!(store.outcome().is_err(), "the medium has failed");
     assert!(store.begin().is_err(), "nothing succeeds from here on");
+}
+
+/// A store over a medium that finds no room when a commit that was left to others is carried out,
+/// and a snapshot that was taken before.
+fn refused() -> (Tight, PageStore, SnapshotId) {
+    let medium = Tight::default();
+    let mut store = PageStore::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
+    commit(&mut store, 0..1, 1);
+    store.leave_work(true);
+    commit(&mut store, 0..1, 2);
+    let id = store.snapshot().expect("seal has them");
+    medium.give(Some(0), 0);
+    store.asked().carry_out();
+    (medium, store, id)
+}
+
+/// Fails if a read that opens the store again hides that a commit is lost.
+#[test]
+fn a_commit_that_found_no_room_is_told_whichever_call_finds_that_out() {
+    for reads_first in [false, true] {
+        let (medium, mut store, _) = refused();
+        if reads_first {
+            assert_eq!(store.page(0).expect("it is there"), fill(0, 1));
+        }
+        let said = store.outcome();
+        assert!(matches!(said, Err(StoreError::Full(_))), "{said:?}");
+        assert_eq!(store.page(0).expect("it is there"), fill(0, 1));
+        medium.give(None, 0);
+        // The next commit has a result of its own.
+        commit(&mut store, 0..1, 3);
+        store.asked().carry_out();
+        store.outcome().expect("there is room");
+        assert_eq!(store.page(0).expect("it is there"), fill(0, 3));
+    }
+}
+
+/// Fails if a snapshot that has ended says of a page beyond the device that it holds nothing.
+#[test]
+fn a_snapshot_that_lack_of_room_has_ended_says_so_of_every_page() {
+    let (_, mut store, id) = refused();
+    // The store is opened again, and has no snapshots then.
+    assert!(store.outcome().is_err());
+    let mut page = vec![0; PageStore::PAGE_BYTES];
+    for at in [Lpn(0), Lpn(store.device().pages())] {
+        let read = store.read_snapshot(id, at, &mut page);
+        assert!(matches!(read, Err(StoreError::SnapshotEnded)), "{read:?}");
+        let looked = store.look(Some(id), at).map(|looked| looked.is_some());
+        assert!(
+            matches!(looked, Err(StoreError::SnapshotEnded)),
+            "{looked:?}"
+        );
+    }
 }
