@@ -3,7 +3,7 @@
 
 use super::{FIRST_BLOCKS, PageStore};
 use crate::error::StoreError;
-use crate::flash::{mark_page, thin};
+use crate::flash::{mark_page, medium_bytes, thin};
 use crate::superblock::MEDIUM_PAGE_BYTES;
 use flagstone::commit::{Device, DeviceError, Kind};
 use flagstone::ftl::{BlockState, FtlError, Mistake, Slot};
@@ -392,7 +392,8 @@ impl PageStore {
         Some(left.min(room.saturating_sub(self.kept_of(room) + 3)))
     }
 
-    /// Reserves room for `pages` pages that hold data permanently, by growing at once.
+    /// Reserves room for `pages` pages that hold data permanently, by growing at once, and for all
+    /// blocks that the store has already.
     ///
     /// # Errors
     /// [`StoreError::Full`] if the medium has no such room, and as [`PageStore::write`].
@@ -406,7 +407,7 @@ impl PageStore {
                 .checked_sub(room + 1)
                 .map(|pages| pages / of_block + 1)
             else {
-                return Ok(());
+                return self.fill_holes();
             };
             let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
             if self.grow_by(blocks)? == 0 {
@@ -416,6 +417,28 @@ impl PageStore {
                 )));
             }
         }
+    }
+
+    /// Allocates the room that blocks in service lack: the first blocks of a thin store, and blocks
+    /// whose room was discarded.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] if the medium has no such room.
+    fn fill_holes(&mut self) -> Result<(), StoreError> {
+        let ftl = self.device.ftl();
+        let bytes = medium_bytes(ftl.geometry().pages_per_block, ftl.blocks().with_room());
+        let medium = self.places.medium();
+        if medium.is_thin()
+            && let Err(error) = medium.take(0, bytes)
+        {
+            *self.notes.refused() = Some(error.to_string());
+            let why = self.why_no_more();
+            return Err(StoreError::Full(format!(
+                "its blocks need {bytes} bytes, of which some are not allocated yet, and {why}"
+            )));
+        }
+        (self.is_thin, self.has_holes) = (false, false);
+        Ok(())
     }
 
     /// Number of pages that may hold data.

@@ -205,6 +205,31 @@ fn a_sparse_disk_takes_room_for_what_is_written_only() {
     opened().close().expect("it closes");
 }
 
+/// Fails if a disk that fits into the first blocks of its store is told that it has room which
+/// nothing has allocated.
+#[test]
+fn the_room_of_a_small_disk_is_reserved_or_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("disk.flag");
+    let store = PageStore::open(&path, &OpenOptions::default()).expect("a store");
+    let mut disk = Volume::create(store, 1 << 20).expect("a disk");
+    disk.reserve().expect("there is room");
+    assert!(taken(&path) >= 1 << 20, "{}", taken(&path));
+
+    let medium = Holed::default();
+    let left = |bytes| medium.left.store(bytes, Ordering::Relaxed);
+    left(2 << 20);
+    let store = PageStore::on(Box::new(medium.clone()), &OpenOptions::default());
+    let mut disk = Volume::create(store.expect("a store"), 1 << 20).expect("a disk");
+    left(500_000);
+    assert_says(disk.reserve(), "the medium gives no more room");
+    left(100 << 20);
+    disk.reserve().expect("there is room");
+    left(0);
+    disk.write(0, &[7; 1 << 20]).expect("it was reserved");
+    disk.flush().expect("it was reserved");
+}
+
 /// A store has grown into blocks that it has not written yet. A discard gives their room back, and
 /// the store reserves it again.
 #[test]
