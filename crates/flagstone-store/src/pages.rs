@@ -408,6 +408,17 @@ impl PageStore {
     /// the transaction stays live: it can be committed later, or rolled back. After a failure of
     /// the medium the outcome is unknown until the store is reopened.
     pub fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
+        self.commit_uncounted(tx)?;
+        self.note_commit();
+        self.notes.stats().commits += 1;
+        Ok(())
+    }
+
+    /// Like [`PageStore::commit`], for a caller that counts the commit once its outcome is known.
+    ///
+    /// # Errors
+    /// As [`PageStore::commit`].
+    pub(crate) fn commit_uncounted(&mut self, tx: TxId) -> Result<(), StoreError> {
         self.may_write_now()?;
         let number = self.number_to_write(tx)?;
         self.make_room()?;
@@ -418,8 +429,6 @@ impl PageStore {
             }
         }
         self.end_live(tx);
-        self.note_commit();
-        self.notes.stats().commits += 1;
         Ok(())
     }
 

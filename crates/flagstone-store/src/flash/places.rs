@@ -393,7 +393,7 @@ impl Places {
         self.state().generations[block.index()]
     }
 
-    pub(super) fn count(&self, change: impl FnOnce(&mut MediumStats)) {
+    pub(crate) fn count(&self, change: impl FnOnce(&mut MediumStats)) {
         change(&mut self.notes.stats());
     }
 

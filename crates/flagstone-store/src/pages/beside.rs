@@ -7,7 +7,7 @@ use crate::flash::places::{Place, Places};
 use crate::superblock::MEDIUM_PAGE_BYTES;
 use flagstone::commit::DeviceError;
 use flagstone::ftl::{FtlError, Slot};
-use flagstone::units::{Lpn, SnapshotId, TxId};
+use flagstone::units::{Lpn, SnapshotId};
 use std::sync::Arc;
 
 /// Address of a page at the time of its lookup. Any thread may read the page there while others use
@@ -217,16 +217,6 @@ impl PageStore {
     /// Returns `false` if other snapshots are open.
     pub(crate) fn reopen_snapshot(&mut self, id: SnapshotId) -> bool {
         self.device.reopen_snapshot(id)
-    }
-
-    /// Commits a transaction that combines `count` transactions.
-    ///
-    /// # Errors
-    /// As [`PageStore::commit`].
-    pub(crate) fn commit_for(&mut self, tx: TxId, count: u64) -> Result<(), StoreError> {
-        self.commit(tx)?;
-        self.notes.stats().commits += count.saturating_sub(1);
-        Ok(())
     }
 
     /// Reports that the medium refused an operation of another thread. The store is broken.

@@ -395,7 +395,7 @@ impl Groups {
         let leading = Leading(self);
         let group = self.gather();
         let began = Instant::now();
-        let flushed = self.flush(group.members);
+        let flushed = self.flush();
         let mut state = self.state();
         state.flushing = None;
         let meanwhile = state.forming.members;
@@ -407,16 +407,19 @@ impl Groups {
             state.failures += 1;
             let lost = std::mem::take(&mut state.forming);
             let _ = lost.outcome.set(Err(error.again()));
+        } else {
+            let commits = group.members as u64;
+            self.core.places.count(|stats| stats.commits += commits);
         }
         let _ = group.outcome.set(flushed);
         drop(state);
         drop(leading);
     }
 
-    /// Writes the group being flushed, of `members` turns, as one transaction, and returns once
-    /// that is durable. The store is locked while the transaction is committed, but not while the
-    /// medium writes and syncs. Then new readers get a snapshot with the group.
-    fn flush(&self, members: usize) -> Result<(), StoreError> {
+    /// Writes the group being flushed as one transaction, and returns once that is durable. The
+    /// store is locked while the transaction is committed, but not while the medium writes and
+    /// syncs. Then new readers get a snapshot with the group.
+    fn flush(&self) -> Result<(), StoreError> {
         let changes = self
             .state()
             .flushing
@@ -427,7 +430,7 @@ impl Groups {
         let mut store = core.store();
         self.renew(&mut store, true)?;
         core.give_back(&mut store);
-        let written = write(&mut store, &changes, members);
+        let written = write(&mut store, &changes);
         if self.durable().is_stale() {
             // There was no space, and the store was reopened.
             return self.judge(&mut store, &changes, written);
@@ -514,7 +517,7 @@ fn holds(store: &mut PageStore, changes: &Changes) -> Result<bool, StoreError> {
 }
 
 /// Writes changes as one transaction. Its requests to the medium are still pending.
-fn write(store: &mut PageStore, changes: &Changes, members: usize) -> Result<(), StoreError> {
+fn write(store: &mut PageStore, changes: &Changes) -> Result<(), StoreError> {
     let tx = store.begin()?;
     for (&at, page) in changes {
         let done = match page {
@@ -527,7 +530,7 @@ fn write(store: &mut PageStore, changes: &Changes, members: usize) -> Result<(),
             return Err(error);
         }
     }
-    let committed = store.commit_for(tx, members as u64);
+    let committed = store.commit_uncounted(tx);
     if committed.is_err() {
         // As above. A transaction that stays live would keep its pages.
         let _ = store.abort(tx);

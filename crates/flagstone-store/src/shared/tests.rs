@@ -6,7 +6,7 @@
 
 use super::*;
 use crate::flash::MediumStats;
-use crate::medium::{Failing, Fault, Landing, Memory, Recorded};
+use crate::medium::{Failing, Fault, Landing, Memory, Recorded, Tight};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 

@@ -253,3 +253,25 @@ fn what_has_formed_while_a_group_finds_no_room_fails_with_it() {
     let found = [1, 2, 3, 4, 10].map(|at| snapshot.read(Lpn(at)).expect("it is there"));
     assert_eq!(found, [page(b"before"), None, None, page(b"after"), None]);
 }
+
+/// Fails if the transactions of a group that found no room are counted as committed.
+#[test]
+fn what_finds_no_room_is_not_counted() {
+    let medium = Tight::default();
+    let pages = on(medium.clone());
+    let commits = || pages.with(|store| store.medium_stats().commits);
+    set(&pages, Lpn(1), b"one").wait().expect("durable");
+    assert_eq!(commits(), 1);
+    let both = [2, 3].map(|at| set(&pages, Lpn(at), b"two"));
+    medium.give(Some(0), 0);
+    for ticket in both {
+        assert!(matches!(ticket.wait(), Err(StoreError::Full(_))));
+    }
+    assert_eq!(commits(), 1);
+    medium.give(None, 0);
+    let both = [2, 3].map(|at| set(&pages, Lpn(at), b"two"));
+    for ticket in both {
+        ticket.wait().expect("there is room");
+    }
+    assert_eq!(commits(), 3);
+}
