@@ -90,6 +90,11 @@ fn tag(
     tag.expect("nothing is not too long").into()
 }
 
+/// The checksum of a superblock page.
+fn superblock_sum(page: &[u8]) -> u32 {
+    crate::sum::crc32c(&page[..superblock::CRC.start])
+}
+
 /// The proof of a superblock page with its lock.
 fn proof(cipher: &Aes256GcmSiv, place: u64, page: &[u8]) -> [u8; 16] {
     let sequence = get(page, superblock::SEQUENCE);
@@ -244,15 +249,22 @@ impl Encrypted {
         page[SAYS_AT + mark_says::SIZE..].fill(0);
     }
 
+    /// Adds the lock and the proof to a superblock. One with a wrong checksum, which was damaged
+    /// when it was read, gets a wrong checksum and a wrong proof.
     fn close_superblock(&self, place: u64, page: &[u8]) -> Page {
         let mut closed: Page = page.try_into().expect("pages are whole");
+        let is_right = get(page, superblock::CRC) == superblock_sum(page).into();
         put(&mut closed, superblock::VERSION, ENCRYPTED_VERSION);
-        let sum = crate::sum::crc32c(&closed[..superblock::CRC.start]);
+        let sum = superblock_sum(&closed);
+        let sum = if is_right { sum } else { !sum };
         put(&mut closed, superblock::CRC, sum.into());
         closed[LOCK_AT..][..LOCK_BYTES].copy_from_slice(&self.lock);
         let sum = crate::sum::crc32c(&closed[..LOCK_AT + LOCK_BYTES]);
         put(&mut closed[LOCK_AT..], lock::CRC, sum.into());
-        let proof = proof(&self.cipher, place, &closed);
+        let mut proof = proof(&self.cipher, place, &closed);
+        if !is_right {
+            proof[0] = !proof[0];
+        }
         closed[LOCK_AT..][lock::PROOF].copy_from_slice(&proof);
         closed
     }
@@ -270,7 +282,7 @@ impl Encrypted {
         let within = versions.find(|&&(of_it, _)| of_it == version);
         let within = within.map_or(STORE_VERSION, |&(_, within)| within);
         put(&mut page[..], superblock::VERSION, within);
-        let sum = crate::sum::crc32c(&page[..superblock::CRC.start]);
+        let sum = superblock_sum(&page[..]);
         let sum = if is_right { sum } else { !sum };
         put(&mut page[..], superblock::CRC, sum.into());
     }

@@ -5,7 +5,7 @@ use super::{Key, lock};
 use crate::error::StoreError;
 use crate::flash::{generation_in, mark, mark_page, mark_sum, page_sum, trailer};
 use crate::identity::Identity;
-use crate::medium::{Landing, Medium, Recorded};
+use crate::medium::{Landing, Medium, Recorded, Tight};
 use crate::pages::tests::cut;
 use crate::pages::{OpenOptions, PageStore};
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock, superblock};
@@ -533,6 +533,36 @@ fn readers_beside_a_writer_see_whole_transactions() {
             assert!(reader.join().expect("no reader panics") > 1);
         }
     });
+}
+
+/// A store that has run out of room writes its older superblock again to see whether there is room.
+/// Fails if that signs what damage has made of it.
+#[test]
+fn a_superblock_that_is_damaged_stays_so_when_it_is_written_again() {
+    let medium = Tight::default();
+    let store = PageStore::on(Box::new(medium.clone()), &options(raw(1)));
+    let mut store = store.expect("it is made");
+    store.put(1, b"one");
+    medium.give(Some(0), 0);
+    let tx = store.begin().expect("it begins");
+    let refused = store
+        .write(tx, Lpn(1), b"two")
+        .and_then(|()| store.commit(tx));
+    assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+    // As damaged, the older one would be the newest, and have too few blocks.
+    let below = medium.below();
+    let older = [0, 4096].map(|at| (get(&read(below, at), superblock::SEQUENCE), at));
+    let (sequence, at) = older.into_iter().min().expect("two of them");
+    let mut page = read(below, at);
+    put(&mut page, superblock::SEQUENCE, sequence + 2);
+    put(&mut page, superblock::BLOCKS, 1);
+    below.write_at(at, &page).expect("memory");
+    medium.give(Some(1), 0);
+    let done = store.abort(tx).and_then(|()| store.begin());
+    assert!(done.is_ok(), "it has written that page: {done:?}");
+    let left = below.cut(Landing::Everything);
+    let mut store = open(&left, raw(1)).expect("the other superblock is whole");
+    assert_eq!(store.page(1).as_deref(), Some(&b"one"[..]));
 }
 
 mod bad_sectors;
