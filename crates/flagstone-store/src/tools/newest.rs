@@ -5,8 +5,10 @@
 use super::AT_ONCE;
 use super::draft::Draft;
 use super::patched::Patched;
+use super::repair::generation_of_pages;
 use crate::error::{Doing, StoreError};
 use crate::flash::{DATA_BYTES, generation_in, mark_at, mark_page, page_generation, trailer};
+use crate::identity::Identity;
 use crate::medium::Medium;
 use crate::pages::{OpenOptions, PageStore};
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
@@ -27,14 +29,28 @@ fn read(medium: &Patched, place: u64, into: &mut [u8]) -> Result<(), StoreError>
         .doing("reading a page")
 }
 
+/// The generation of a block: that of its mark, or of its newest pages if that mark was lost. These
+/// may be newer than an earlier mark that is there, but no pages are newer than the last mark.
+fn generation_of(medium: &Patched, superblock: &Superblock, block: u32) -> Result<u64, StoreError> {
+    let place = mark_page(superblock.pages_per_block, block);
+    let bytes = mark_at(medium, place).doing("reading a page")?;
+    let marked = generation_in(&bytes, block, superblock.identity);
+    if superblock.identity == Identity::NONE {
+        // Pages of an older store look the same.
+        return Ok(marked);
+    }
+    Ok(generation_of_pages(medium, superblock, block)?
+        .0
+        .max(marked))
+}
+
 /// Scans all pages of the medium.
 fn versions(medium: &Patched, superblock: &Superblock) -> Result<Versions, StoreError> {
     let mut versions = Versions::new();
     let pages = superblock.pages_per_block;
     let mut page: Page = [0; MEDIUM_PAGE_BYTES];
     for block in 0..superblock.blocks {
-        let bytes = mark_at(medium, mark_page(pages, block)).doing("reading a page")?;
-        let generation = generation_in(&bytes, block, superblock.identity);
+        let generation = generation_of(medium, superblock, block)?;
         for number in 0..pages {
             let place = mark_page(pages, block) + 1 + u64::from(number);
             read(medium, place, &mut page)?;

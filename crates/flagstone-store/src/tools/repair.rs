@@ -471,7 +471,7 @@ fn blocks_for_pages(
 
 /// The newest generation among the pages of a block, the number of pages that have it, and the
 /// number of pages that are neither blank nor valid.
-fn generation_of_pages(
+pub(super) fn generation_of_pages(
     disk: &dyn Medium,
     superblock: &Superblock,
     block: u32,
@@ -486,6 +486,10 @@ fn generation_of_pages(
             unreadable += u32::from(bytes.iter().any(|&byte| byte != 0));
             continue;
         };
+        // Tables of a close are no pages of the block that has taken their place.
+        if generation >= Identity::LEAST {
+            continue;
+        }
         match generation.cmp(&newest) {
             std::cmp::Ordering::Greater => (newest, count) = (generation, 1),
             std::cmp::Ordering::Equal => count += 1,
