@@ -14,10 +14,21 @@ const FILES_MAX: usize = 64;
 struct Noted {
     path: PathBuf,
     text: String,
-    /// The error came from opening the store.
+    /// The error is over when the store is open.
     is_of_opening: bool,
     /// Whether opening failed, so that no connection exists that could ask for the error.
     is_refused: bool,
+}
+
+/// The operation that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// A connection was refused.
+    Connecting,
+    /// The first lock of a transaction, which opens the store.
+    Opening,
+    /// Anything else.
+    Using,
 }
 
 /// The last error of each file, newest last.
@@ -35,7 +46,7 @@ impl Errors {
 
     /// Records an error. Returns its text with the file name, and whether it differs from the
     /// file's previous error.
-    pub(crate) fn note(&self, path: &Path, trouble: &Trouble, is_refused: bool) -> (String, bool) {
+    pub(crate) fn note(&self, path: &Path, trouble: &Trouble, failed: Failed) -> (String, bool) {
         let shown = path.to_string_lossy();
         let text = if trouble.why.contains(&*shown) {
             trouble.why.clone()
@@ -45,14 +56,15 @@ impl Errors {
         let noted = Noted {
             path: path.to_path_buf(),
             text: text.clone(),
-            is_of_opening: matches!(
-                trouble.kind,
-                TroubleKind::Busy
-                    | TroubleKind::CannotOpen
-                    | TroubleKind::Denied
-                    | TroubleKind::NotAStore
-            ),
-            is_refused,
+            is_of_opening: failed != Failed::Using
+                || matches!(
+                    trouble.kind,
+                    TroubleKind::Busy
+                        | TroubleKind::CannotOpen
+                        | TroubleKind::Denied
+                        | TroubleKind::NotAStore
+                ),
+            is_refused: failed == Failed::Connecting,
         };
         let mut list = self.list();
         let before = list.iter().position(|noted| noted.path == path);
@@ -123,10 +135,10 @@ mod tests {
         let busy = Trouble::new(TroubleKind::Busy, "/a is in use by process 7");
         let full = Trouble::new(TroubleKind::Full, "the store is full");
         let text = "/a is in use by process 7".to_string();
-        assert_eq!(errors.note(a, &busy, false), (text.clone(), true));
-        assert_eq!(errors.note(a, &busy, false), (text.clone(), false));
+        assert_eq!(errors.note(a, &busy, Failed::Using), (text.clone(), true));
+        assert_eq!(errors.note(a, &busy, Failed::Using), (text.clone(), false));
         let of_b = "/b: the store is full".to_string();
-        assert_eq!(errors.note(b, &full, false), (of_b.clone(), true));
+        assert_eq!(errors.note(b, &full, Failed::Using), (of_b.clone(), true));
         assert_eq!((errors.of(a), errors.of(b)), (text, of_b.clone()));
         errors.opened(a);
         errors.opened(b);
@@ -137,11 +149,27 @@ mod tests {
             <(String, String)>::default()
         );
         // An error without a connection.
-        errors.note(b, &busy, true);
+        errors.note(b, &busy, Failed::Connecting);
         assert_eq!(errors.of(a), "/b: /a is in use by process 7");
         for number in 0..2 * FILES_MAX {
-            errors.note(Path::new(&format!("/{number}")), &full, false);
+            errors.note(Path::new(&format!("/{number}")), &full, Failed::Using);
         }
         assert_eq!(errors.list().len(), FILES_MAX);
+    }
+    /// Fails if an error of an opening stays after the store was opened, or if the opening ends an
+    /// error of another operation.
+    #[test]
+    fn an_error_of_any_kind_is_over_with_what_failed() {
+        let (errors, path) = (Errors::default(), Path::new("/a"));
+        for kind in [TroubleKind::Damaged, TroubleKind::Full, TroubleKind::Io] {
+            let trouble = Trouble::new(kind, "something is wrong");
+            for failed in [Failed::Connecting, Failed::Opening, Failed::Using] {
+                errors.note(path, &trouble, failed);
+                errors.opened(path);
+                assert_eq!(errors.of(path).is_empty(), failed != Failed::Using);
+                errors.committed(path);
+                assert_eq!(errors.of(path), "");
+            }
+        }
     }
 }

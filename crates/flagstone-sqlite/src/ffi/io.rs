@@ -147,19 +147,31 @@ unsafe fn journal<'a>(file: *mut File) -> &'a mut Journal {
     unsafe { &mut (*(*file).object.cast::<OpenJournal>()).journal }
 }
 
+/// The result code for a failure; `otherwise` if no better one exists.
+fn code_of(trouble: &Trouble, otherwise: c_int) -> c_int {
+    match trouble.kind {
+        TroubleKind::Busy => BUSY,
+        TroubleKind::Full => FULL,
+        TroubleKind::ReadOnly => READONLY,
+        TroubleKind::Damaged => IOERR_DATA,
+        TroubleKind::NotAStore => NOTADB,
+        TroubleKind::CannotOpen | TroubleKind::Denied => CANTOPEN,
+        TroubleKind::Io => otherwise,
+    }
+}
+
 impl Database {
-    /// The result code for a failure; `otherwise` if no better one exists.
+    /// Reports a failure. Returns its result code; `otherwise` if no better one exists.
     fn failed(&self, trouble: &Trouble, otherwise: c_int) -> c_int {
-        let code = match trouble.kind {
-            TroubleKind::Busy => BUSY,
-            TroubleKind::Full => FULL,
-            TroubleKind::ReadOnly => READONLY,
-            TroubleKind::Damaged => IOERR_DATA,
-            TroubleKind::NotAStore => NOTADB,
-            TroubleKind::CannotOpen | TroubleKind::Denied => CANTOPEN,
-            TroubleKind::Io => otherwise,
-        };
+        let code = code_of(trouble, otherwise);
         self.registered.report(code, self.handle.path(), trouble)
+    }
+
+    /// Like [`Self::failed`], for the first lock of a transaction, which opens the store.
+    fn failed_to_open(&self, trouble: &Trouble) -> c_int {
+        let code = code_of(trouble, IOERR_LOCK);
+        let path = self.handle.path();
+        self.registered.report_opening(code, path, trouble)
     }
 
     /// The result code for a failed change: only these make SQLite give up the transaction.
@@ -357,6 +369,7 @@ unsafe extern "C" fn lock(file: *mut File, level: c_int) -> c_int {
                 OK
             }
             Ok(false) => BUSY,
+            Err(trouble) if level == Level::Shared => database.failed_to_open(&trouble),
             Err(trouble) => database.failed(&trouble, IOERR_LOCK),
         }
     })

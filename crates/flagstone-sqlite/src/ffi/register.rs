@@ -19,7 +19,7 @@ use super::functions::Functions;
 use super::types::*;
 use super::{io, rim};
 use crate::bytes::{Trouble, TroubleKind};
-use crate::errors::Errors;
+use crate::errors::{Errors, Failed};
 use crate::journal::LiveSuperJournals;
 use crate::stores::{Backing, Files, How, Stores, turns};
 use flagstone_store::KeySource;
@@ -44,12 +44,17 @@ impl Registered {
     /// Records an error of a file for `PRAGMA flagstone_error`, and writes it to SQLite's log.
     /// Returns the code.
     pub(super) fn report(&self, code: c_int, path: &Path, trouble: &Trouble) -> c_int {
-        self.note(code, path, trouble, false)
+        self.note(code, path, trouble, Failed::Using)
+    }
+
+    /// Like [`Self::report`], if the store could not be opened for a transaction.
+    pub(super) fn report_opening(&self, code: c_int, path: &Path, trouble: &Trouble) -> c_int {
+        self.note(code, path, trouble, Failed::Opening)
     }
 
     /// Like [`Self::report`], if no connection results.
     fn refuse(&self, code: c_int, path: &Path, trouble: &Trouble) -> c_int {
-        self.note(code, path, trouble, true)
+        self.note(code, path, trouble, Failed::Connecting)
     }
 
     fn super_journals(&self) -> MutexGuard<'_, LiveSuperJournals> {
@@ -57,8 +62,8 @@ impl Registered {
         live.unwrap_or_else(|held| held.into_inner())
     }
 
-    fn note(&self, code: c_int, path: &Path, trouble: &Trouble, is_refused: bool) -> c_int {
-        let (text, is_new) = self.errors.note(path, trouble, is_refused);
+    fn note(&self, code: c_int, path: &Path, trouble: &Trouble, failed: Failed) -> c_int {
+        let (text, is_new) = self.errors.note(path, trouble, failed);
         let message = CString::new(format!("flagstone: {text}")).ok();
         // A waiting connection retries repeatedly: log the error once.
         if let Some(message) = message.filter(|_| code != BUSY || is_new) {

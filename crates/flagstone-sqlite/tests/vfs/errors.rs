@@ -88,3 +88,21 @@ fn log_of_a_store_in_use(folder: &std::path::Path) {
         waits.run("INSERT INTO t VALUES (1)");
     }
 }
+
+#[test]
+fn damage_that_an_opening_has_met_is_over_when_the_store_is_opened() {
+    let stores = Stores::new();
+    let db = stores.open("a.flag");
+    db.run("CREATE TABLE t (a)");
+    drop(db);
+    let path = stores.path("a.flag");
+    let whole = std::fs::read(&path).expect("a store");
+    // Without its second half the store is damaged.
+    std::fs::write(&path, &whole[..whole.len() / 2]).expect("room");
+    let db = stores.open("a.flag");
+    db.refused("SELECT * FROM t");
+    assert!(text(&db, ASK).contains("a.flag"), "{}", text(&db, ASK));
+    std::fs::write(&path, &whole).expect("room");
+    text(&db, "SELECT count(*) FROM t");
+    assert_eq!(text(&db, ASK), "", "it is over");
+}
