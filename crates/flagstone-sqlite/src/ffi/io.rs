@@ -444,6 +444,10 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
             }
             FCNTL_COMMIT_PHASETWO => database.end_commit(),
             FCNTL_PDB => {
+                // SQLite names the place once for each connection that uses the file.
+                if !database.connection.is_null() {
+                    database.handle.share_cache();
+                }
                 database.connection = arg.cast();
                 OK
             }

@@ -326,6 +326,12 @@ impl Handle {
         bytes.is_some_and(|bytes| bytes.has_room_to_join())
     }
 
+    /// Records that several SQLite connections act as this one, whose transactions then join no
+    /// group.
+    pub(crate) fn share_cache(&mut self) {
+        self.how.shares_cache = true;
+    }
+
     /// Lets the transaction join a group when SQLite ends its commit.
     pub(crate) fn join_later(&mut self) {
         self.joins = true;

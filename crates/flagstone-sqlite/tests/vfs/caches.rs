@@ -5,7 +5,7 @@ use crate::lab::{Hooks, Place, open, open_elsewhere, put, put_store, uri};
 use crate::support::{BUSY, Sql, Stores, plain, text};
 use flagstone_sqlite::{Trouble, TroubleKind};
 use flagstone_store::medium::Recorded;
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 use std::time::Duration;
 
 const VERSION: &str = "PRAGMA data_version";
@@ -129,4 +129,46 @@ fn who_has_kept_its_locks_is_alone_until_it_lets_them_go() {
     }
     other.run("UPDATE t SET v = 9 WHERE id = 2");
     assert_eq!(text(&stores.open("a.flag"), VALUES), "2,9");
+}
+
+/// Two connections with one cache are one to the VFS: a commit of the first lets go of no lock that
+/// the second counts on. Fails if they are recognised only by `cache=shared` in the URI.
+#[test]
+fn who_reads_through_a_shared_cache_reads_one_state() {
+    let stores = Stores::new();
+    let other = stores.open("a.flag");
+    other.run(
+        "CREATE TABLE t (v, filler); CREATE TABLE u (n);
+         INSERT INTO u VALUES (0);
+         WITH RECURSIVE c (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c LIMIT 500)
+         INSERT INTO t SELECT 0, zeroblob(1000) FROM c",
+    );
+    let by_flag = |parameters: &str, flags| {
+        let flags = OpenFlags::default() | flags;
+        let opened = Connection::open_with_flags(stores.uri("a.flag", parameters), flags);
+        opened.expect("a database")
+    };
+    let none = OpenFlags::empty();
+    for (parameters, flags) in [
+        ("&cache=shared", none),
+        ("", OpenFlags::SQLITE_OPEN_SHARED_CACHE),
+    ] {
+        let [writer, reader] = [(); 2].map(|()| by_flag(parameters, flags));
+        // The first transaction of a connection joins no group.
+        writer.run("UPDATE u SET n = n + 1");
+        let mut statement = reader.prepare("SELECT v FROM t").expect("a statement");
+        let mut rows = statement.query([]).expect("rows");
+        let first = rows.next().expect("a row").expect("a row");
+        let value: i64 = first.get(0).expect("a number");
+        writer.run("UPDATE u SET n = n + 1");
+        // It may have to wait for the reader, and then gives up.
+        let _ = other.busy_timeout(Duration::ZERO);
+        other.refused("UPDATE t SET v = v + 1");
+        let mut read = 1;
+        while let Some(row) = rows.next().expect("a row") {
+            assert_eq!(row.get::<_, i64>(0), Ok(value), "{parameters}, row {read}");
+            read += 1;
+        }
+        assert_eq!(read, 500);
+    }
 }
