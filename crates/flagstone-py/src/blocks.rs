@@ -245,6 +245,7 @@ impl Block {
                 it.depth.fetch_sub(1, Ordering::SeqCst);
                 if !is_good {
                     writer.rollback_to(py, savepoint.get())?;
+                    self.count_as_change(py)?;
                 }
                 writer.release(py, savepoint.get())?;
                 Ok(false)
@@ -273,6 +274,15 @@ const OUT_OF_ORDER: &str = "an inner block was still open when its outer block e
                             transaction was rolled back: end inner blocks first";
 
 impl Block {
+    /// Makes iterations read their next pairs again: those of before may be rolled back.
+    fn count_as_change(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(store) = &self.given else {
+            return Ok(());
+        };
+        let changes: u64 = store.getattr(py, "_changes")?.extract(py)?;
+        store.setattr(py, "_changes", changes + 1)
+    }
+
     /// Ends a transaction. Commits it if `is_good` and no nested block is open; otherwise rolls it
     /// back.
     fn end(&self, py: Python<'_>, live: &Py<Live>, is_good: bool) -> PyResult<bool> {

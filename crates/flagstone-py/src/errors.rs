@@ -49,7 +49,8 @@ pub(crate) fn store_error(error: Refusal) -> PyErr {
         Refusal::Tree(TreeError::TooLong { .. }) => UsageError::new_err(why),
         Refusal::Key(_) => WrongKeyError::new_err(why),
         Refusal::InUse { .. } => InUseError::new_err(why),
-        Refusal::Damaged(_) | Refusal::NotAStore(_) => DamagedError::new_err(why),
+        Refusal::NotAStore(_) => DamagedError::new_err(why),
+        damage if damage.is_damage() => DamagedError::new_err(why),
         Refusal::Full(_) | Refusal::Tree(TreeError::Full { .. }) => FullError::new_err(why),
         _ => StoreError::new_err(why),
     };

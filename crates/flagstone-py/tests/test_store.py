@@ -1,6 +1,7 @@
 """Stores of tables: mappings that behave as dictionaries do, transactions that are all or nothing,
 threads that share flushes, and what a killed process has acknowledged."""
 
+import contextlib
 import errno
 import random
 import signal
@@ -201,6 +202,17 @@ def test_a_block_within_a_block_is_a_savepoint(store):
     assert dict(store["t"]) == {b"a": b"1", b"c": b"4"}
 
 
+def test_an_iteration_goes_on_without_what_was_rolled_back(store):
+    store["t"].update({b"a": b"1", b"d": b"4"})
+    with store.transaction():
+        with contextlib.suppress(LookupError), store.transaction():
+            store["t"].update({b"b": b"2", b"c": b"3"})
+            pairs = iter(store["t"].items())
+            assert next(pairs) == (b"a", b"1")
+            raise LookupError
+        assert list(pairs) == [(b"d", b"4")]
+
+
 def test_a_snapshot_stays_as_it_was(store):
     store["t"].update({bytes([n]): b"old" for n in range(200)})
     with store.snapshot() as then:
@@ -282,6 +294,24 @@ def test_a_store_in_use_and_what_is_none_are_refused(store, tmp_path):
     (tmp_path / "text").write_text("no store" * 2000)
     with pytest.raises(flagstone.StoreError, match="text"):
         flagstone.open("text")
+
+
+def test_damage_is_told_from_other_failures(tmp_path):
+    with flagstone.open("x.flag") as store:
+        store["t"][b"k"] = b"a value that is stored once"
+    bytes_of = (tmp_path / "x.flag").read_bytes()
+    (tmp_path / "x.flag").write_bytes(bytes_of.replace(b"stored once", b"stored twic"))
+    with flagstone.open("x.flag") as store:
+        table = store["t"]
+        for use in (
+            lambda: table[b"k"],
+            lambda: list(table),
+            lambda: table.get_many([b"k"]),
+            lambda: table.pop(b"k"),
+            lambda: table.update({b"k": b"another"}),
+        ):
+            with pytest.raises(flagstone.DamagedError, match="table `t`"):
+                use()
 
 
 def test_a_store_that_is_only_read_refuses_writes():

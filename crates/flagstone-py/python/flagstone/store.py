@@ -140,7 +140,8 @@ def _key_of_pair(pair: Pair) -> bytes:
 class _Tables(Mapping[str, V]):
     """Read access to tables by name."""
 
-    # Number of writes through this object. After a write, an iteration reads its next pairs again.
+    # Number of writes and rolled-back savepoints of this object. After one, an iteration reads its next
+    # pairs again.
     _changes = 0
 
     def _reader(self) -> AbstractContextManager[_native.ReadTx | _native.WriteTx]:
