@@ -601,7 +601,7 @@ fn the_newest_versions_are_there_where_no_recovery_is() {
 }
 
 /// Fails if a block whose last mark was lost gives back the pages that it had before its erase, or
-/// none. A cut may take the first mark of a block, and an opening tells its generation by its pages.
+/// none. A cut may take the first mark of a block: an opening tells the generation by the pages.
 #[test]
 fn the_newest_versions_are_there_without_the_mark_of_their_block() {
     let folder = tempfile::tempdir().expect("a folder");
