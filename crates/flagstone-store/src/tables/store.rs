@@ -357,18 +357,21 @@ impl Store {
         mistaken: Mistaken<Mistake>,
     ) -> Result<Store, StoreError> {
         let held = pages.held();
-        let first = pages.snapshot()?.read_many(&[HEAD, Lpn(1)])?;
-        let found = match &first[0] {
+        let snapshot = pages.snapshot()?;
+        let first = snapshot.read(HEAD)?;
+        let found = match &first {
             Some(page) => parse_head(page)?,
             None => None,
         };
         if found.is_none() && !held.is_empty() {
-            let pages = [0, 1].map(|at| first[at].as_deref().unwrap_or_default());
+            let second = snapshot.read(Lpn(1))?;
+            let pages = [&first, &second].map(|page| page.as_deref().unwrap_or_default());
             return Err(StoreError::NotAStore(format!(
                 "{}, and tables in a store of their own",
                 Holds::of(pages).advice()
             )));
         }
+        drop(snapshot);
         let mut space = Space::new(&held, mistaken)?;
         let head = if let Some(head) = found {
             head

@@ -506,6 +506,18 @@ fn many_names() -> Vec<u8> {
     medium.to_vec()
 }
 
+/// Page 1 is the first leaf of the catalog, which is a page like any other once it has several.
+#[test]
+fn a_store_opens_without_any_leaf_of_its_catalog() {
+    let whole = many_names();
+    let store = open(&damaged(&whole, Lpn(1), Damage::Rot));
+    let read = store.read().expect("a snapshot");
+    assert!(read.tables().is_err(), "page 1 has names");
+    let names = ["a few".to_string(), format!("b{:0200}", 39)];
+    let found = names.map(|name| read.table(&name).is_ok());
+    assert_eq!(found, [false, true]);
+}
+
 /// Fails if a damaged table is not dropped beside a damaged leaf of the catalog, or if the store
 /// cannot be written afterwards: which pages are left over is unknown until the leaf is whole.
 #[test]
