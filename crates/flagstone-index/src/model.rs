@@ -141,7 +141,7 @@ impl History {
 /// An index, and a map with the same pairs. Errors describe differences between the two.
 pub(super) struct Mirrored {
     kind: IndexKind,
-    pub(super) settings: Settings,
+    settings: Settings,
     pub(super) index: Box<dyn Index>,
     pub(super) map: BTreeMap<Key, Value>,
     now: Nanos,

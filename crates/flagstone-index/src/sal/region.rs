@@ -92,11 +92,6 @@ impl Regions {
         self.filter_bytes
     }
 
-    /// The size of a filter and the number of bits of a key in it, as metadata has them.
-    pub(super) fn shape(self) -> u64 {
-        (self.filter_bytes | (self.probes % 7 + 1) << 13) as u64
-    }
-
     /// The bits of a key.
     pub(super) fn probes(self, key: Key) -> Probes {
         // Keys of a set share the low bits of their hash, so use the product's high bits.

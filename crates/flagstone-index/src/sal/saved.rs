@@ -12,7 +12,7 @@ layout! {
     /// two bytes a group, and the overflow index: bucket and page, 4 bytes each.
     pub sal_meta: 40 => {
         GROUP:     2, "buckets of a group";
-        FALSE_POS: 2, "bytes of a Bloom filter; above 13 bits, 1 to 7: bits of a key, modulo 7, and 1";
+        FALSE_POS: 2, "bytes of a Bloom filter";
         BATCH:     4, "groups of a batch at most";
         GROUPS:    4, "groups there are";
         OVERFLOWS: 4, "entries of the overflow index";
@@ -30,7 +30,7 @@ impl Sal {
     pub(super) fn emit(&self) -> Vec<u8> {
         let mut own = vec![0; sal_meta::SIZE];
         put(&mut own, sal_meta::GROUP, u64::from(self.group()));
-        put(&mut own, sal_meta::FALSE_POS, self.regions.shape());
+        put(&mut own, sal_meta::FALSE_POS, self.regions.filter() as u64);
         put(&mut own, sal_meta::BATCH, u64::from(self.options.batch));
         put(&mut own, sal_meta::GROUPS, u64::from(self.groups.len()));
         put(&mut own, sal_meta::OVERFLOWS, self.overflows.len() as u64);
@@ -62,16 +62,17 @@ impl Sal {
         for (name, field, has) in [
             ("group", sal_meta::GROUP, u64::from(self.group())),
             ("batch", sal_meta::BATCH, u64::from(self.options.batch)),
-            ("false_positive", sal_meta::FALSE_POS, self.regions.shape()),
+            (
+                "false_positive",
+                sal_meta::FALSE_POS,
+                self.regions.filter() as u64,
+            ),
         ] {
-            let found = number(field.clone());
-            // Older stores say how long a filter is, and not how many bits a key has in it.
-            let is_older = name == "false_positive" && found == self.regions.filter() as u64;
-            if found != has && !is_older {
+            if number(field.clone()) != has {
                 return Err(IndexError::Settings(format!(
                     "the store holds an index with another {name} of sal ({}, not {has}): use the \
                      settings that it was made with",
-                    found
+                    number(field)
                 )));
             }
         }

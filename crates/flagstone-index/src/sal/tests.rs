@@ -182,25 +182,6 @@ fn a_merge_is_rented_for_what_it_reads_and_writes() {
     );
 }
 
-/// Filters of the same size, of which one has 13 bits a key and the other 12.
-#[test]
-fn filters_of_another_number_of_bits_a_key_are_refused() {
-    let settings = |rate: f64| tiny().with("false_positive", rate);
-    for (rate, opens) in [(0.000156, true), (0.00018, false)] {
-        let made = Mirrored::open(IndexKind::Sal, &settings(0.000155), 256);
-        let mut both = made.expect("a blank store");
-        (0..40).for_each(|key| both.insert(key, key).expect("insert"));
-        both.settings = settings(rate);
-        match both.reopen() {
-            Ok(mut both) => {
-                assert!(opens, "{rate}");
-                both.compare(0..40).expect("whole");
-            }
-            Err(why) => assert!(!opens && why.contains("another false_positive"), "{why}"),
-        }
-    }
-}
-
 /// D7: overflow pages are written with their group, in one request. D9: records are sorted by hash.
 #[test]
 fn a_merge_writes_each_group_with_its_overflow_pages_in_one_request() {
