@@ -9,7 +9,7 @@ use super::{
     Taken, Way, Write, doubt_tx, spare_numbers,
 };
 use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted};
-use crate::ftl::{collect, finish_steps, make_room, step};
+use crate::ftl::{collect, finish_steps, make_room, step, tend_before_read};
 use crate::nand::{Flash, FlashError};
 use crate::units::{Lpn, Nanos, TxId};
 pub use compact::Aim;
@@ -407,7 +407,7 @@ impl Device {
     }
 
     /// [`Device::read_into`], counted under `cause`. Does due scrubbing first: a device that is
-    /// only read must refresh its blocks as well.
+    /// only read must refresh its blocks as well. Scrubbing that finds no room waits.
     fn get(
         &mut self,
         cause: Cause,
@@ -422,9 +422,7 @@ impl Device {
         {
             return Err(DeviceError::NoTransaction(tx));
         }
-        if self.ftl.is_scrub_due(now) {
-            make_room(&mut self.ftl, self.protocol.as_mut(), now)?;
-        }
+        tend_before_read(&mut self.ftl, self.protocol.as_mut(), now)?;
         self.host.pages_read += 1;
         let found = self.protocol.find(&self.ftl, tx, at);
         read_found(&mut self.ftl, now, cause, found, at, into)

@@ -175,7 +175,19 @@ fn collect_if_prepared(
     now: Nanos,
     victim: Pbn,
 ) -> Result<bool, FtlError> {
-    match collect(ftl, owner, now, victim) {
+    let collected = collect(ftl, owner, now, victim);
+    unless_it_waits(ftl, owner, victim, collected)
+}
+
+/// Whether a collection with this result was done; `false` if its owner found no room to prepare
+/// the block and lets it wait.
+pub(super) fn unless_it_waits(
+    ftl: &Ftl,
+    owner: &dyn Owner,
+    victim: Pbn,
+    collected: Result<Nanos, FtlError>,
+) -> Result<bool, FtlError> {
+    match collected {
         Err(FtlError::Full { .. }) if owner.lets_wait() && ftl.blocks.is_candidate(victim) => {
             Ok(false)
         }

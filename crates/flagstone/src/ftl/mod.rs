@@ -87,7 +87,7 @@ use crate::units::{Nanos, Ppn};
 use collector::Collector;
 pub(crate) use collector::{collect, collect_chosen, make_room};
 use health::Scrubber;
-pub(crate) use health::tend;
+pub(crate) use health::{tend, tend_before_read};
 use horizon::Horizon;
 use journal::Journal;
 pub(crate) use journal::{RootImage, is_root, root_contents, root_part};

@@ -4,9 +4,9 @@
 use crate::small_device::{EVERYTHING, NOTHING, Small, unwaited};
 use flagstone::commit::{DeviceError, Kind};
 use flagstone::dice::Dice;
-use flagstone::ftl::{Config, EndOfLife, FtlError, Wear};
+use flagstone::ftl::{Config, EndOfLife, FtlError, Scrub, Wear};
 use flagstone::nand::{Geometry, small};
-use flagstone::units::Pbn;
+use flagstone::units::{Nanos, Pbn};
 
 const PAGES: u32 = 96;
 
@@ -34,7 +34,12 @@ struct Life {
 
 impl Life {
     fn new(kind: Kind) -> Life {
-        let config = Config::small(PAGES, Some(3));
+        Life::with(kind, None)
+    }
+
+    fn with(kind: Kind, scrub: Option<Scrub>) -> Life {
+        let mut config = Config::small(PAGES, Some(3));
+        config.scrub = scrub;
         Life {
             kind,
             small: Small::on(small::chip(GEOMETRY), config, kind, unwaited(kind)),
@@ -127,6 +132,20 @@ fn a_worn_out_device_says_so_and_all_that_was_acknowledged_can_be_read() {
                 life.holds[at as usize] = life.small.value(at);
             }
             assert!(life.is_whole(), "{kind}, after a restart");
+        }
+    }
+}
+
+/// Fails if reads need the room that due scrubbing needs.
+#[test]
+fn a_worn_out_device_is_read_while_scrubbing_is_due() {
+    let patrol = Nanos::from_micros(10_000_000);
+    for &kind in Kind::ALL {
+        let scrub = Some(Scrub { bits: 1, patrol });
+        let (mut life, _) = Life::with(kind, scrub).live_out(|_| {});
+        for _ in 0..4 {
+            life.small.now = life.small.now + patrol;
+            assert!(life.is_whole(), "{kind}, at its end");
         }
     }
 }

@@ -4,8 +4,8 @@
 mod scrub;
 mod wear;
 
-pub(crate) use scrub::tend;
 pub(super) use scrub::{Scrubber, step};
+pub(crate) use scrub::{tend, tend_before_read};
 pub(super) use wear::Spares;
 pub use wear::{EndOfLife, Wear};
 

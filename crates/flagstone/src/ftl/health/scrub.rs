@@ -16,9 +16,10 @@
 //! Scrubbing happens before requests, like collection, one block per request. [`tend`] does all due
 //! work without a request. An open block is closed early. If the owner holds a block back, or a log
 //! block cannot be copied, the owner is asked to release it ([`Owner::let_go`]). If a block cannot
-//! be refreshed now, it is retried after a pause. A block with a lost page is not refreshed.
+//! be refreshed now, it is retried after a pause. A block with a lost page is not refreshed. A
+//! request that reads does the due work as well, and goes on if there is no room for it.
 
-use crate::ftl::collector::collect_for;
+use crate::ftl::collector::{collect_for, unless_it_waits};
 use crate::ftl::{BlockState, Cause, Ftl, FtlError, Owner, Scrub, make_room};
 use crate::nand::{FlashError, Geometry};
 use crate::units::{Nanos, Pbn, Ppn};
@@ -141,6 +142,23 @@ pub(crate) fn tend(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(
     Ok(())
 }
 
+/// Does part of the work that is due at `now`, before a read. A device without room for it can
+/// still be read: the work waits.
+#[inline]
+pub(crate) fn tend_before_read(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+) -> Result<(), FtlError> {
+    if !ftl.scrub.is_due(now) {
+        return Ok(());
+    }
+    match make_room(ftl, owner, now) {
+        Err(FtlError::Full { .. } | FtlError::MetaFull) => Ok(()),
+        done => done,
+    }
+}
+
 /// Reads the pages that the patrol has to read by `now`, and refreshes one block.
 pub(in crate::ftl) fn step(
     ftl: &mut Ftl,
@@ -150,13 +168,15 @@ pub(in crate::ftl) fn step(
     if now >= ftl.scrub.next_read {
         ftl.patrol(now)?;
     }
-    if let Some(block) = ftl.scrub.take(now)
-        && !refresh(ftl, owner, now, block)?
-    {
-        ftl.scrub.postpone(block, now + PAUSE);
+    let mut refreshed = Ok(true);
+    if let Some(block) = ftl.scrub.take(now) {
+        refreshed = refresh(ftl, owner, now, block);
+        if refreshed != Ok(true) {
+            ftl.scrub.postpone(block, now + PAUSE);
+        }
     }
     ftl.scrub.plan();
-    Ok(())
+    refreshed.map(|_| ())
 }
 
 /// Rewrites the contents of a block, if it has any. Returns `false` if that is not possible now.
@@ -187,17 +207,11 @@ fn refresh(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos, block: Pbn) -> Resu
         return Ok(false);
     }
     ftl.stats.refreshed += 1;
-    collect_for(Cause::Scrub, ftl, owner, now, block)?;
-    Ok(true)
+    let collected = collect_for(Cause::Scrub, ftl, owner, now, block);
+    unless_it_waits(ftl, owner, block, collected)
 }
 
 impl Ftl {
-    /// Whether scrubbing work is due at `now`.
-    #[inline]
-    pub(crate) fn is_scrub_due(&self, now: Nanos) -> bool {
-        self.scrub.is_due(now)
-    }
-
     /// Queues the block of a page that was read with many bit errors.
     #[cold]
     pub(in crate::ftl) fn wants_refresh(&mut self, at: Ppn, corrected: u16) {

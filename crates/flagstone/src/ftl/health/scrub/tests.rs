@@ -248,3 +248,46 @@ fn a_block_that_is_held_back_is_asked_for_and_one_that_is_written_is_closed() {
         assert_eq!(reads(&mut ftl, at_end(100), lpn as u32), !is_held);
     }
 }
+
+/// Has no room to prepare a block.
+struct Cramped {
+    waits: bool,
+}
+
+impl Owner for Cramped {
+    fn prepare(&mut self, ftl: &mut Ftl, _: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        Err(ftl.full())
+    }
+
+    fn lets_wait(&self) -> bool {
+        self.waits
+    }
+}
+
+/// Fails if a read fails because a refresh has no room, or a write although the block can wait, or
+/// if the block is forgotten.
+#[test]
+fn a_refresh_without_room_waits_and_lets_reads_go_on() {
+    for waits in [true, false] {
+        let mut ftl = blank(&aging(), Some(SCRUB));
+        let pages: Vec<Ppn> = (0..15).map(|lpn| append(&mut ftl, lpn)).collect();
+        ftl.wants_refresh(pages[0], SCRUB.bits);
+        let now = Nanos(5);
+        let mut cramped = Cramped { waits };
+        assert_eq!(tend_before_read(&mut ftl, &mut cramped, now), Ok(()));
+        let block = ftl.geometry.block_of(pages[0]);
+        assert_eq!(ftl.blocks.is_candidate(block), waits);
+        assert!(!ftl.scrub.is_due(now), "it waits");
+        ftl.wants_refresh(pages[14], SCRUB.bits);
+        let refused = make_room(&mut ftl, &mut cramped, now).is_err();
+        assert_eq!(refused, !waits, "a write needs the collection that failed");
+        make_room(&mut ftl, &mut Nobody, now + PAUSE).expect("there is room");
+        let states = [pages[0], pages[14]].map(|at| {
+            let block = ftl.geometry.block_of(at);
+            ftl.blocks.state(block)
+        });
+        assert_ne!(states[0], BlockState::Victim, "{states:?}");
+        assert!((0..15).all(|lpn| reads(&mut ftl, now + PAUSE, lpn)));
+        assert_ne!(ftl.slot(Lpn(0)).ppn(), Some(pages[0]), "it was refreshed");
+    }
+}
