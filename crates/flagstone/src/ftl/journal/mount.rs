@@ -114,6 +114,10 @@ impl Ftl {
             for &block in &image.bad {
                 self.blocks.set_state(block, BlockState::Bad);
             }
+            let anchors = self.journal.anchors.iter_mut();
+            for anchor in anchors.filter(|anchor| image.bad.contains(&anchor.block)) {
+                anchor.state = MetaState::Bad;
+            }
             self.journal.bad = image.bad;
         }
         let now = done;
@@ -235,4 +239,42 @@ impl Ftl {
 struct RootParts {
     parts: usize,
     found: BTreeMap<usize, (usize, Vec<u8>)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ftl::{Config, Format};
+    use crate::nand::small::{GEOMETRY, chip};
+
+    /// Fails if a restart takes an anchor that is out of service for a spare one, or lists it
+    /// again.
+    #[test]
+    fn anchors_that_are_out_of_service_stay_so() {
+        let format = Format {
+            persist_map: true,
+            ..Format::NONE
+        };
+        let mut worn = chip(GEOMETRY);
+        let bad = meta_blocks(&GEOMETRY, &worn, 3)[1..].to_vec();
+        bad.iter().for_each(|&block| worn.wear_out(block));
+        let mut flash: Box<dyn Flash> = Box::new(worn);
+        for restart in 0..4 {
+            let config = Config::small(200, None);
+            let mounted = Ftl::mount(flash, config, format, Nanos::ZERO);
+            let (mut ftl, mounted) = mounted.expect("it starts");
+            ftl.finish_mount();
+            let spare = |ftl: &Ftl| ftl.journal.spares(GEOMETRY.pages_per_block)[0];
+            let listed = [&[], &bad[..]][usize::from(restart > 0)];
+            assert_eq!(ftl.journal.bad, listed, "restart {restart}");
+            assert_eq!(spare(&ftl).left as usize, 3 - listed.len());
+            let mut now = mounted.done;
+            for _ in 0..ftl.journal.anchors.len() as u32 * GEOMETRY.pages_per_block {
+                now = ftl.write_root(now).expect("three anchors are left");
+            }
+            assert_eq!(ftl.journal.bad, bad, "restart {restart}");
+            assert_eq!(spare(&ftl).left, 1);
+            flash = ftl.into_flash();
+        }
+    }
 }
