@@ -16,7 +16,7 @@ pub use compact::Aim;
 pub(super) use over_ftl::over_ftl;
 use rustc_hash::FxHashMap;
 
-/// Counters of the host's requests.
+/// Counters of the host's requests. Those that fail are not counted.
 ///
 /// ```
 /// use flagstone::prelude::*;
@@ -328,8 +328,9 @@ impl Device {
         self.protocol.settle(&mut self.ftl, now)?;
         step(&mut self.ftl, self.protocol.as_mut(), now)?;
         self.make_way(now, tx)?;
+        let taken = self.protocol.write(&mut self.ftl, now, tx, write)?;
         self.host.pages_written += 1;
-        Ok(self.protocol.write(&mut self.ftl, now, tx, write)?)
+        Ok(taken)
     }
 
     /// Makes room for a request, and does the work that the protocol requires before it.
@@ -423,9 +424,10 @@ impl Device {
             return Err(DeviceError::NoTransaction(tx));
         }
         tend_before_read(&mut self.ftl, self.protocol.as_mut(), now)?;
-        self.host.pages_read += 1;
         let found = self.protocol.find(&self.ftl, tx, at);
-        read_found(&mut self.ftl, now, cause, found, at, into)
+        let read = read_found(&mut self.ftl, now, cause, found, at, into)?;
+        self.host.pages_read += 1;
+        Ok(read)
     }
 
     /// Commits a transaction. Returns when it is durable, or `None` if it waits for its group.

@@ -30,6 +30,8 @@ pub enum DeviceError {
     Unsuitable(String),
     /// No transaction with this identifier is live.
     NoTransaction(TxId),
+    /// A transaction with this identifier is live already.
+    AlreadyLive(TxId),
     /// The maximum number of transactions is live.
     TooManyLive {
         /// The protocol.
@@ -69,6 +71,13 @@ pub enum DeviceError {
         /// The maximum number in a version.
         limit: u8,
     },
+    /// Two entries of a write list pending records of the same transaction.
+    ListedTwice {
+        /// The page.
+        at: Lpn,
+        /// The transaction.
+        tx: TxId,
+    },
     /// The page has pending records, but does not contain records.
     NoRecords(Lpn),
     /// Transactions have been in doubt since the restart.
@@ -98,6 +107,7 @@ impl fmt::Display for DeviceError {
         match self {
             DeviceError::Unsuitable(why) => f.write_str(why),
             DeviceError::NoTransaction(tx) => write!(f, "{tx} is not a live transaction"),
+            DeviceError::AlreadyLive(tx) => write!(f, "{tx} is already a live transaction"),
             DeviceError::TooManyLive { protocol, limit: 1 } => write!(
                 f,
                 "{protocol} supports strict isolation only: end the live transaction first"
@@ -131,6 +141,10 @@ impl fmt::Display for DeviceError {
                 f,
                 "page {at} has pending records of more than {limit} live transactions: let one end \
                  first, or raise max_c"
+            ),
+            DeviceError::ListedTwice { at, tx } => write!(
+                f,
+                "page {at} lists pending records of {tx} twice: put them into one entry"
             ),
             DeviceError::NoRecords(at) => {
                 write!(

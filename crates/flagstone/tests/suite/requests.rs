@@ -3,7 +3,7 @@
 use crate::small_device::{EVERYTHING, Small, unwaited};
 use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options, Recovered};
 use flagstone::ftl::{BlockState, Config, Ftl, FtlError};
-use flagstone::nand::{Geometry, small};
+use flagstone::nand::{Cut, Geometry, small};
 use flagstone::units::{Lpn, Nanos, Pbn, TxId};
 
 /// Pages of a device that is filled.
@@ -25,6 +25,18 @@ fn device_after(kind: Kind, then: impl FnOnce(&mut Ftl, &mut Recovered)) -> Devi
     };
     let (info, now) = (kind.info(), Nanos::ZERO);
     Device::open_with(flash, info, recover, CONFIG, &options, now).expect("a blank device")
+}
+
+/// A device with few blocks, which suits every protocol.
+fn small_device(kind: Kind) -> Small {
+    let chip = small::chip(Geometry {
+        blocks_per_plane: 30,
+        pages_per_block: 6,
+        strict_order: false,
+        ..small::GEOMETRY
+    });
+    let config = Config::small(PAGES, Some(3));
+    Small::on(chip, config, kind, unwaited(kind))
 }
 
 /// Protocols with concurrent transactions.
@@ -141,14 +153,7 @@ fn a_page_of_a_live_transaction_is_read_by_it_alone() {
 #[test]
 fn a_block_that_a_caller_chooses_is_collected_if_it_can_be() {
     for &kind in Kind::ALL {
-        let chip = small::chip(Geometry {
-            blocks_per_plane: 30,
-            pages_per_block: 6,
-            strict_order: false,
-            ..small::GEOMETRY
-        });
-        let config = Config::small(PAGES, Some(3));
-        let mut small = Small::on(chip, config, kind, unwaited(kind));
+        let mut small = small_device(kind);
         for value in [1, 2] {
             (0..PAGES / 2).for_each(|at| small.put(&[(at, value), (at + PAGES / 2, value)]));
         }
@@ -171,6 +176,21 @@ fn a_block_that_a_caller_chooses_is_collected_if_it_can_be() {
         assert_eq!(small.values(PAGES), [2; PAGES as usize], "{kind}");
         let mut small = small.restart(EVERYTHING);
         assert_eq!(small.values(PAGES), [2; PAGES as usize], "{kind}");
+    }
+}
+
+/// Fails if a write is counted that the device did not take.
+#[test]
+fn writes_that_fail_are_not_counted() {
+    for &kind in Kind::ALL {
+        let (at, dice, torn) = (20, EVERYTHING, false);
+        let mut small = small_device(kind).arm(Cut { at, dice, torn });
+        let tx = small.begin();
+        let mut pages = (0..20_000).map(|at| at % 20);
+        let taken = pages.position(|at| small.try_write(tx, at, 1).is_err());
+        let taken = taken.expect("the power fails") as u64;
+        let counted = small.device().request_stats().pages_written;
+        assert_eq!(counted, taken, "{kind}");
     }
 }
 

@@ -289,7 +289,7 @@ impl RecordDevice {
     pub fn enter(&mut self, tx: TxId) -> Result<(), DeviceError> {
         self.ready()?;
         if self.records.is_live(tx) {
-            return Err(DeviceError::NoTransaction(tx));
+            return Err(DeviceError::AlreadyLive(tx));
         }
         self.raise_tx(tx);
         self.records.live.insert(tx, Live::default());
@@ -338,9 +338,12 @@ impl RecordDevice {
             let limit = self.max_c;
             return Err(DeviceError::TooManyUpdaters { at, limit });
         }
-        for (index, Pending { tx, .. }) in listed().enumerate() {
-            if !self.records.is_live(*tx) || listed().take(index).any(|other| other.tx == *tx) {
-                return Err(DeviceError::NoTransaction(*tx));
+        for (index, &Pending { tx, .. }) in listed().enumerate() {
+            if !self.records.is_live(tx) {
+                return Err(DeviceError::NoTransaction(tx));
+            }
+            if listed().take(index).any(|other| other.tx == tx) {
+                return Err(DeviceError::ListedTwice { at, tx });
             }
         }
         let room = self.room(entries, listed().map(|p| p.slots.len()).sum());
@@ -354,11 +357,12 @@ impl RecordDevice {
             return Err(DeviceError::NoRecords(at));
         }
         make_room(&mut self.ftl, &mut self.records, now)?;
-        self.host.pages_written += 1;
         let pending = listed().map(|pending| (pending.tx, pending.slots.as_slice().into()));
-        Ok(self
+        let done = self
             .records
-            .write(&mut self.ftl, now, at, image, cause, pending)?)
+            .write(&mut self.ftl, now, at, image, cause, pending)?;
+        self.host.pages_written += 1;
+        Ok(done)
     }
 
     /// Reads a page: its newest version, with each aborted record replaced by its newest committed
@@ -387,7 +391,6 @@ impl RecordDevice {
         into: &mut MergedPage,
     ) -> Result<Nanos, DeviceError> {
         in_range(&self.ftl, at)?;
-        self.host.pages_read += 1;
         into.image.clear();
         into.pending.clear();
         into.restored.clear();
@@ -398,6 +401,7 @@ impl RecordDevice {
             Some(list) => list,
             None => {
                 let Some(page) = self.ftl.slot(at).ppn() else {
+                    self.host.pages_read += 1;
                     return Ok(now);
                 };
                 // A page without a list has one version, and no pending records.
@@ -413,6 +417,7 @@ impl RecordDevice {
             FtlError::Unreadable { .. } => DeviceError::Unreadable(at),
             other => other.into(),
         })?;
+        self.host.pages_read += 1;
         into.image = merged.image;
         into.restored = merged.restored;
         for held in list[0].held.iter().filter(|held| undecided(held.tx)) {

@@ -320,6 +320,11 @@ fn requests_that_make_no_sense_are_errors() {
         let device = bench.device();
         let unknown = device.write(now, Lpn(0), &[], &pending(TxId(99)));
         assert_eq!(unknown, Err(DeviceError::NoTransaction(TxId(99))));
+        let twice = device.write(now, Lpn(0), &[], &[pending(tx), pending(tx)].concat());
+        let why = twice.expect_err("one entry would be ignored").to_string();
+        assert!(why.contains("twice") && why.contains("page 0"), "{why}");
+        let why = device.enter(tx).expect_err("it is live").to_string();
+        assert!(why.contains("already a live transaction"), "{why}");
         let beyond = device.write(now, Lpn(PAGES), &[], &[]);
         assert!(matches!(beyond, Err(DeviceError::OutOfRange { .. })));
         let long = device.write(now, Lpn(0), &[0; 247], &pending(tx));
@@ -330,6 +335,8 @@ fn requests_that_make_no_sense_are_errors() {
         device.commit(now, tx).expect("it commits");
         assert_eq!(device.commit(now, tx), Err(DeviceError::NoTransaction(tx)));
         assert_eq!(device.abort(now, tx), Err(DeviceError::NoTransaction(tx)));
+        let asked = *device.request_stats();
+        assert_eq!((asked.begun, asked.pages_written), (1, 0));
     });
 }
 
@@ -384,7 +391,11 @@ impl Failing {
     /// The byte in a page; `None` if the page was lost.
     fn value(&mut self, at: u32) -> Option<u8> {
         let (now, mut merged) = (self.now, MergedPage::default());
-        match self.device.read(now, Lpn(at), &mut merged) {
+        let before = self.device.request_stats().pages_read;
+        let read = self.device.read(now, Lpn(at), &mut merged);
+        let counted = self.device.request_stats().pages_read - before;
+        assert_eq!(counted, u64::from(read.is_ok()), "reads that fail count");
+        match read {
             Ok(done) => {
                 self.now = done;
                 let page = Page::parse(&merged.image).expect("it is a page of records");
