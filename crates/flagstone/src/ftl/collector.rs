@@ -143,7 +143,8 @@ fn coldest(ftl: &mut Ftl) -> Option<Pbn> {
 }
 
 /// Moves the live pages out of a full block and erases it. Returns when the erase is done; it is
-/// not durable yet.
+/// not durable yet. A block with a lost page becomes stuck instead: then returns when the copies
+/// of its other pages are durable.
 pub(crate) fn collect(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -210,7 +211,7 @@ fn collect_again(
 }
 
 /// Like [`collect`], for a block that the caller of the device has chosen. Completes a collection
-/// that failed first. Returns `None` if the block is no candidate.
+/// that failed first. Returns `None` if the block is no candidate, or becomes stuck.
 pub(crate) fn collect_chosen(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -223,7 +224,8 @@ pub(crate) fn collect_chosen(
     if block.0 >= ftl.geometry.blocks() || !ftl.blocks.is_candidate(block) {
         return Ok(None);
     }
-    collect(ftl, owner, now, block).map(Some)
+    let done = collect(ftl, owner, now, block)?;
+    Ok((ftl.blocks.state(block) != BlockState::Stuck).then_some(done))
 }
 
 /// Like [`collect`], counted under `cause`. The owner's operations count under its own causes.

@@ -5,7 +5,7 @@ use crate::small_device::unwaited;
 use flagstone::commit::{Device, Kind};
 use flagstone::dice::Dice;
 use flagstone::forward_flash;
-use flagstone::ftl::{Config, Mistake};
+use flagstone::ftl::{BlockState, Config, Mistake};
 use flagstone::nand::{Chip, Flash, FlashError, Geometry, Read, Shared, small};
 use flagstone::units::{Lpn, Nanos, Ppn};
 use std::collections::BTreeMap;
@@ -280,4 +280,41 @@ fn two_pages_before_the_sum_say_what_was_durable() {
         let unstated = Some(Mistake::WordUnstated);
         assert_eq!(commit_with_a_sum(ends_in_list, unstated), (1, silent));
     }
+}
+
+/// Fails if a collection that leaves its block as it is, because a page of it is lost, is said to
+/// have erased it.
+#[test]
+fn a_block_with_a_lost_page_is_not_said_to_be_collected() {
+    let mut stuck = 0;
+    for &kind in Kind::ALL {
+        let chip = Shared::new(small::chip(GEOMETRY));
+        history(kind, &chip, 1);
+        let first = |device: &Device| {
+            let ftl = device.ftl();
+            let pages = (0..PAGES).filter_map(|at| ftl.slot(Lpn(at)).ppn());
+            let mut full = pages.filter(|&page| {
+                let block = GEOMETRY.block_of(page);
+                ftl.blocks().state(block) == BlockState::Full
+            });
+            full.next()
+        };
+        let Some(lost) = first(&open(kind, &chip, &[]).expect("it is whole")) else {
+            continue;
+        };
+        let Ok(mut device) = open(kind, &chip, &[lost]) else {
+            continue;
+        };
+        let block = GEOMETRY.block_of(lost);
+        let collected = device.collect(device.recovered_at(), block);
+        let collected = collected.expect("there is room");
+        let state = device.ftl().blocks().state(block);
+        assert_eq!(collected.is_some(), state == BlockState::Free, "{kind}");
+        stuck += u32::from(state == BlockState::Stuck);
+        let before = *device.request_stats();
+        let read = (0..PAGES).filter(|&at| device.read(Nanos::ZERO, None, Lpn(at)).is_ok());
+        let read = read.count() as u64;
+        assert_eq!(device.request_stats().pages_read - before.pages_read, read);
+    }
+    assert!(stuck > 3, "{stuck} protocols had a stuck block");
 }

@@ -462,7 +462,7 @@ impl RecordDevice {
     /// Collects a block that the caller has chosen, even if that gains no space: moves its live
     /// pages and erases it. A block that is being written is closed first. Returns when the erase
     /// is done, or `None` if the block cannot be collected now: it holds nothing, the FTL keeps its
-    /// own pages there, or the protocol needs it.
+    /// own pages there, the protocol needs it, or a page in it is lost to bit errors.
     ///
     /// # Errors
     /// Transactions are in doubt, no block is left for the live pages, or the power fails.
