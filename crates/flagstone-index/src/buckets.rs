@@ -344,8 +344,9 @@ impl Buckets {
         Ok(self.cache.forget(now, page)?)
     }
 
-    /// Writes changed pages, and the metadata.
+    /// Writes changed pages, and the metadata. Frees pages that a split without room has reserved.
     pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos> {
+        let now = self.release(now)?;
         let mut own = vec![0; buckets_head::SIZE];
         put(&mut own, buckets_head::BUCKETS, u64::from(self.count));
         put(&mut own, buckets_head::CURSOR, u64::from(self.cursor));
@@ -363,7 +364,7 @@ impl Buckets {
         &mut self,
         mut each: impl FnMut(u32, &[Key]) -> Result<(), String>,
     ) -> Result<(), String> {
-        let mut used = self.meta.pages().to_vec();
+        let mut used = [self.meta.pages(), &self.spare].concat();
         for (run, &first) in self.runs.iter().enumerate() {
             let (_, _, pages) = run_of(first_of(run));
             used.extend((first.0..first.0 + pages).map(Lpn));

@@ -157,15 +157,23 @@ impl LazySplit {
         Ok((found, now))
     }
 
-    /// Appends a bucket, and splits all waiting buckets if there are enough.
-    fn append(&mut self, now: Nanos) -> Result<Nanos> {
+    /// Appends a bucket, and splits all waiting buckets if there are enough. If an earlier split
+    /// found no room, makes up for it first, since lists would become longer.
+    fn append(&mut self, mut now: Nanos) -> Result<Nanos> {
+        if self.is_split_due() {
+            now = self.split_all(now)?;
+        }
         self.buckets.append()?;
         self.counts.appended += 1;
         self.set_limit();
-        if self.buckets.count == 4 * (self.buckets.cursor + 1) {
+        if self.is_split_due() {
             return self.split_all(now);
         }
         Ok(now)
+    }
+
+    fn is_split_due(&self) -> bool {
+        self.buckets.count == 4 * (self.buckets.cursor + 1)
     }
 
     /// Moves every record into the bucket that its hash names.
@@ -277,6 +285,7 @@ mod tests {
     use super::super::{IndexKind, MemStore};
     use super::*;
     use flagstone::dice::Dice;
+    use flagstone::units::Lpn;
 
     const KIND: IndexKind = IndexKind::LazySplit;
 
@@ -305,6 +314,48 @@ mod tests {
             .with("memory", 4 * 256)
             .with("load_factor", load_factor);
         blank(open, &settings, 256, 1 << 16)
+    }
+
+    /// Fails if a global split that finds no room is never tried again, or if pages that it has
+    /// reserved are lost.
+    #[test]
+    fn a_global_split_without_room_is_made_up_for_in_a_larger_store() {
+        let settings = Settings::new()
+            .with("memory", 4 * 256)
+            .with("load_factor", 1.5);
+        let mut made_up_for = 0;
+        for pages in 16..100 {
+            let (mut index, mut now) = blank(open, &settings, 256, pages);
+            let mut dice = Dice(u64::from(pages));
+            let splits = loop {
+                let (key, before) = (dice.below(4_000), figure(&*index, "global_splits"));
+                match index.insert(now, key, 1) {
+                    Ok(done) => now = done,
+                    // The record is there, and the next bucket or the split is not.
+                    Err(_) => {
+                        now = index.delete(now, key).expect("it needs no room");
+                        break before;
+                    }
+                }
+            };
+            assert_eq!(index.check(), Ok(()), "{pages} pages, full");
+            now = index.settle(now).expect("its metadata has its pages");
+            assert_eq!(index.check(), Ok(()), "{pages} pages, settled");
+            let mut store = index.into_store();
+            let mut larger = Box::new(MemStore::new(256, 4 * pages));
+            let mut page = [0; 256];
+            for at in (0..pages).map(Lpn) {
+                now = store.read(now, at, &mut page).expect("it is there");
+                larger.write(now, &[(at, &page)]).expect("it is larger");
+            }
+            let (mut index, mut now) = open(larger, &settings, now).expect("it is whole");
+            for key in (0..200).map(|i| 5_000 + i) {
+                now = index.insert(now, key, 1).expect("there is room");
+            }
+            assert_eq!(index.check(), Ok(()), "{pages} pages, larger");
+            made_up_for += u32::from(figure(&*index, "global_splits") > 0.0 && splits > 0.0);
+        }
+        assert!(made_up_for > 3, "{made_up_for}");
     }
 
     #[test]

@@ -225,6 +225,12 @@ impl Mirrored {
         }
     }
 
+    /// The same index, reopened from its pages after a flush, with other settings.
+    pub(super) fn reopen_with(mut self, settings: &Settings) -> Result<Mirrored, String> {
+        self.settings = settings.clone();
+        self.reopen()
+    }
+
     /// The same index, reopened from its pages after a flush.
     pub(super) fn reopen(mut self) -> Result<Mirrored, String> {
         let now = self.index.flush(self.now).map_err(said)?;

@@ -1,7 +1,8 @@
 //! Common properties of all registered indexes that histories of single indexes do not cover.
 
-use super::model::History;
+use super::model::{History, Mirrored};
 use super::*;
+use flagstone::dice::Dice;
 use std::collections::BTreeSet;
 
 const ZERO: Nanos = Nanos::ZERO;
@@ -54,6 +55,100 @@ fn all_indexes_agree_with_a_map() {
     for &kind in IndexKind::ALL {
         History::of(kind, kind.info().tiny()).assert_agrees(4);
     }
+}
+
+/// Settings of an index that may differ between openings, each with two values.
+fn changeable(kind: IndexKind) -> &'static [(&'static str, [&'static str; 2])] {
+    match kind.info().name {
+        "bptree" | "prefix-bptree" => &[("memory", ["3000", "20000"])],
+        "lazy-bptree" => &[
+            ("memory", ["3000", "20000"]),
+            ("pool_share", ["0.1", "0.6"]),
+        ],
+        "bw-delta" => &[
+            ("memory", ["6000", "20000"]),
+            ("chain_max", ["1", "4"]),
+            ("chain_max", ["2", "9"]),
+            ("node_max", ["6", "20"]),
+            ("node_min", ["2", "4"]),
+            ("segment_pages", ["2", "6"]),
+            ("log_factor", ["1.5", "4"]),
+            ("update", ["blind", "pair"]),
+        ],
+        "linear" => &[
+            ("load_factor", ["0.5", "2"]),
+            ("contract_below", ["0", "0.5"]),
+        ],
+        "extendible" => &[("depth_max", ["2", "6"])],
+        "lazy-split" => &[("load_factor", ["0.5", "3"]), ("first_buckets", ["1", "8"])],
+        "sal" => &[
+            ("memory", ["3000", "20000"]),
+            ("load_factor", ["0.5", "1.0"]),
+            ("split", ["lazy", "eager"]),
+            ("append", ["fill", "new-page"]),
+            ("virtual_split", ["false", "true"]),
+            ("resize", ["false", "true"]),
+            ("period", ["4", "64"]),
+            ("false_positive", ["0.0111", "0.0110"]),
+        ],
+        other => panic!("which settings of {other} may differ?"),
+    }
+}
+
+/// Opens an index with one setting after the other, with changes between. Returns the difference
+/// from a map.
+fn play_with(kind: IndexKind, all: &[Settings], seed: u64) -> Result<(), String> {
+    let mut both = Mirrored::open(kind, &all[0], 256).map_err(|error| error.to_string())?;
+    let mut dice = Dice(seed);
+    for turn in 0..6 {
+        let settings = &all[turn % all.len()];
+        both = both.reopen_with(settings)?;
+        let says = |what: String| format!("turn {turn}: {what}");
+        both.index.check().map_err(says)?;
+        for i in 0..700 {
+            let (key, value) = (dice.below(900), dice.below(250) + 1);
+            match dice.below(10) {
+                0..=1 => both.update(key, value),
+                2..=4 if turn % 3 == 2 => both.insert(key, value),
+                2..=4 => both.delete(key),
+                5 => both.get(key),
+                _ if turn % 3 == 2 => both.delete(key),
+                _ => both.insert(key, value),
+            }
+            .map_err(says)?;
+            if i % 50 == 0 {
+                both.index.check().map_err(says)?;
+            }
+        }
+        both.compare(0..900).map_err(says)?;
+    }
+    Ok(())
+}
+
+/// Fails if an index that was written with other settings is called damaged, or becomes so.
+#[test]
+fn an_index_that_is_opened_with_other_settings_is_whole_and_goes_on() {
+    let mut wrong = Vec::new();
+    for &kind in IndexKind::ALL {
+        for &(name, values) in changeable(kind) {
+            let tiny = kind.info().tiny();
+            let all = values.map(|value| tiny.clone().with(name, value));
+            for seed in 0..4 {
+                let all = if seed % 2 == 0 {
+                    all.clone()
+                } else {
+                    [all[1].clone(), all[0].clone()]
+                };
+                let played = std::panic::catch_unwind(|| play_with(kind, &all, seed));
+                match played {
+                    Ok(Ok(())) => {}
+                    Ok(Err(what)) => wrong.push(format!("{kind} {name}, seed {seed}: {what}")),
+                    Err(_) => wrong.push(format!("{kind} {name}, seed {seed}: panic")),
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// Fails if a bulk-loaded index lacks a record, or has them out of order.

@@ -44,7 +44,8 @@ impl BwDelta {
             };
             let (least, most) = (self.node_min.saturating_sub(slack), self.node_max + slack);
             let is_root = number == self.root;
-            if records.len() > most || (records.len() < least && !is_root) {
+            let is_wrong = records.len() > most || (records.len() < least && !is_root);
+            if is_wrong && !self.is_inherited(number) {
                 return fail(format!(
                     "{} records are not {least} to {most}",
                     records.len()
@@ -129,7 +130,8 @@ impl BwDelta {
         if (node.number, node.level) != (number, level) {
             return Err("another node is in its place in memory".to_string());
         }
-        if node.chain >= self.chain_max && self.chain_max > 1 {
+        let waits = self.chain_max > 1 && !self.is_inherited(number);
+        if node.chain >= self.chain_max && waits {
             return Err(format!(
                 "it has {} deltas and was not consolidated",
                 node.chain

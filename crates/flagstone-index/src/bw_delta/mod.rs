@@ -167,6 +167,10 @@ struct BwDelta {
     map: Vec<Mapped>,
     /// Numbers that no node has.
     unused: Vec<u32>,
+    /// Nodes of the store that was opened, by number, until their size is right: they may have been
+    /// written with other settings. Empty for a new tree. Only for checks, and not counted as
+    /// memory.
+    inherited: Vec<bool>,
     /// Nodes in memory, including vacant slots.
     nodes: Vec<Node>,
     vacant: Vec<u32>,
@@ -293,6 +297,7 @@ impl BwDelta {
             height: 0,
             map: vec![Mapped::UNUSED],
             unused: Vec::new(),
+            inherited: Vec::new(),
             nodes: Vec::new(),
             vacant: Vec::new(),
             newest: NONE,
@@ -353,6 +358,7 @@ impl BwDelta {
             if entry.link == Link::NONE {
                 self.unused.push(i as u32);
             }
+            self.inherit(i as u32, true);
             self.map.push(entry);
         }
         // Check before a count determines the size of a buffer.

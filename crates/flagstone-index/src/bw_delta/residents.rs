@@ -26,11 +26,28 @@ impl BwDelta {
                 self.map.len() as u32 - 1
             }
         };
+        self.inherit(number, false);
         let slot = self.admit(number, level);
         let node = &mut self.nodes[slot as usize];
         node.rebased = true;
         self.mark(slot);
         number
+    }
+
+    /// Whether a node may have the size and the deltas that other settings allow.
+    pub(super) fn is_inherited(&self, number: u32) -> bool {
+        self.inherited.get(number as usize) == Some(&true)
+    }
+
+    /// Records whether a node may have the size and the deltas that other settings allow.
+    pub(super) fn inherit(&mut self, number: u32, is: bool) {
+        let at = number as usize;
+        if is && at >= self.inherited.len() {
+            self.inherited.resize(at + 1, false);
+        }
+        if let Some(inherited) = self.inherited.get_mut(at) {
+            *inherited = is;
+        }
     }
 
     /// Marks a node that must be written before the structure on flash is complete.

@@ -67,6 +67,7 @@ impl BwDelta {
         if records < self.node_min && depth > 0 {
             return self.merge(number, depth, now);
         }
+        self.inherit(number, false);
         Ok(now)
     }
 
@@ -125,7 +126,8 @@ impl BwDelta {
     }
 
     /// Merges a node with its left neighbour under the same parent, or the right one if it is the
-    /// first. If both have too many records for one node, each gets half of them.
+    /// first. If both have too many records for one node, each gets half of them. An inherited
+    /// neighbour may have so many or so few that the result has a wrong size as well.
     fn merge(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let parent = self.path[depth - 1];
         let above = self.slot_above(parent)?;
@@ -143,6 +145,10 @@ impl BwDelta {
         let at = at.max(1);
         let (left, right) = (entries[at - 1].1 as u32, entries[at].1 as u32);
         let old = entries[at].0;
+        if self.is_inherited(left) || self.is_inherited(right) {
+            self.inherit(left, true);
+            self.inherit(right, true);
+        }
         let level = self.height - depth as u8;
         let (left, now) = self.whole(left, level, now)?;
         let (right_slot, now) = self.whole(right, level, now)?;

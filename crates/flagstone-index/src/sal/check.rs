@@ -170,7 +170,8 @@ impl Sal {
         if half.is_some() && len <= self.shape.capacity() {
             return Err(format!("bucket {bucket} is split virtually for nothing"));
         }
-        if half.is_none() && len > self.shape.capacity() && self.options.virtual_split {
+        let splits = self.options.virtual_split && self.found.get(set as usize) != Some(&true);
+        if half.is_none() && len > self.shape.capacity() && splits {
             return Err(format!("bucket {bucket} overflows and is not split"));
         }
         Ok(len as i64)

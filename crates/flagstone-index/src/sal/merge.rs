@@ -267,6 +267,9 @@ impl Sal {
         let (bits, first) = (self.options.group_bits, self.group_page(group).0);
         let next_bit = bits + self.groups.depth(group);
         let second = |&(key, _): &(Key, Value)| hash(key) >> next_bit & 1 == 1;
+        if let Some(found) = self.found.get_mut(group as usize) {
+            *found = false;
+        }
         let mut images = vec![0; records.len() * size];
         let mut pages: Vec<Lpn> = Vec::with_capacity(records.len());
         // Overflow pages follow the buckets, with their contents.

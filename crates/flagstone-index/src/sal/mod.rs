@@ -116,6 +116,9 @@ struct Sal {
     groups: Groups,
     /// The first page of each batch: buckets, then the heads of its groups' log regions.
     batches: Vec<Lpn>,
+    /// Whether a group was in the store when it was opened and was not written since. Its buckets
+    /// may have been written with other settings. Only for checks, and not counted as memory.
+    found: Vec<bool>,
     logs: Logs,
     overflows: Overflows,
     /// Number of records in buckets.
@@ -170,6 +173,7 @@ fn start(store: Box<dyn BackingStore>, settings: &Settings, now: Nanos) -> Resul
         options,
         groups: Groups::new(),
         batches: Vec::new(),
+        found: Vec::new(),
         logs: Logs::new(budget.logs(2), 2),
         overflows: Overflows::new(),
         stored: 0,

@@ -55,13 +55,15 @@ pub(super) struct Regions {
     /// Maximum number of log pages per region: the paper's d.
     pub(super) pages: usize,
     filter_bytes: usize,
+    /// Bits of a key that are looked at, and that are set: the fewest and the most that any
+    /// probability makes of filters of this size. A store does not say with which it was written.
     probes: usize,
+    set: usize,
 }
 
 /// The bits of a key, the same for every filter of a head.
 pub(super) struct Probes {
     bits: [u16; PROBES],
-    len: usize,
 }
 
 impl Regions {
@@ -76,14 +78,18 @@ impl Regions {
         let ln2 = std::f64::consts::LN_2;
         let bits = -(page_logs as f64) * false_positive.ln() / (ln2 * ln2);
         let filter_bytes = (bits / 8.0).ceil() as usize;
-        let probes = (bits / page_logs as f64 * ln2).round().max(1.0) as usize;
+        let probes = |bytes: usize| {
+            let probes = (bytes as f64 * 8.0 / page_logs as f64 * ln2).round();
+            (probes.max(1.0) as usize).min(PROBES)
+        };
         let pages = (page_bytes - region_head::SIZE) / (region_entry::SIZE + filter_bytes);
         (pages > 0 && filter_bytes <= 8191).then_some(Regions {
             value_bytes,
             page_logs,
             pages: pages.min(FILTERS),
             filter_bytes,
-            probes: probes.min(PROBES),
+            probes: probes(filter_bytes.saturating_sub(1)),
+            set: probes(filter_bytes),
         })
     }
 
@@ -97,12 +103,9 @@ impl Regions {
         // Keys of a set share the low bits of their hash, so use the product's high bits.
         let mixed = hash(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let (mut at, step) = ((mixed >> 32) as u32, (mixed >> 13) as u32 | 1);
-        let mut probes = Probes {
-            bits: [0; PROBES],
-            len: self.probes,
-        };
+        let mut probes = Probes { bits: [0; PROBES] };
         let bits = self.filter_bytes as u64 * 8;
-        for bit in &mut probes.bits[..self.probes] {
+        for bit in &mut probes.bits[..self.set] {
             *bit = ((u64::from(at) * bits) >> 32) as u16;
             at = at.wrapping_add(step);
         }
@@ -160,7 +163,7 @@ impl Regions {
         let filter = at + region_entry::SIZE;
         for log in logs {
             let probes = self.probes(log.key);
-            for &bit in &probes.bits[..probes.len] {
+            for &bit in &probes.bits[..self.set] {
                 head[filter + usize::from(bit / 8)] |= 1 << (bit % 8);
             }
         }
@@ -177,7 +180,7 @@ impl Regions {
     #[inline]
     pub(super) fn may_have(self, head: &[u8], i: usize, probes: &Probes) -> bool {
         let filter = &head[self.entry(i) + region_entry::SIZE..][..self.filter_bytes];
-        let mut bits = probes.bits[..probes.len].iter();
+        let mut bits = probes.bits[..self.probes].iter();
         bits.all(|&bit| filter[usize::from(bit / 8)] & (1 << (bit % 8)) != 0)
     }
 

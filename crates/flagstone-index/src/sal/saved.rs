@@ -100,6 +100,7 @@ impl Sal {
         let words = words.chunks(2).map(|word| get(word, 0..2) as u16).collect();
         let parsed = Groups::parse(words);
         self.groups = parsed.ok_or_else(|| damaged("its sets are no partition of its groups"))?;
+        self.found = vec![true; groups as usize];
         self.grown();
         let entries = number(sal_meta::OVERFLOWS) as usize;
         let (entries, _) = rest.split_at_checked(entries * 8).ok_or_else(early)?;
