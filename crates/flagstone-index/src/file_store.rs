@@ -61,10 +61,10 @@ pub enum OpenError {
         /// The system's error.
         error: io::Error,
     },
-    /// The file system does not support direct I/O.
+    /// The file system does not support direct I/O, or pages are no whole sectors.
     #[error(
-        "{path}: the file system does not support direct I/O: put the file elsewhere, or disable \
-         direct I/O (--buffered)"
+        "{path}: the file system does not support direct I/O of such pages: put the file \
+         elsewhere, use pages of whole sectors, or disable direct I/O (--buffered)"
     )]
     NotDirect {
         /// The file.
@@ -144,10 +144,6 @@ impl FileStore {
             )));
         }
         let path = path.to_path_buf();
-        let failed = |error| OpenError::Io {
-            path: path.clone(),
-            error,
-        };
         // Checked before opening: opening a pipe blocks, and opening some devices has side effects.
         let kind = std::fs::metadata(&path).ok().map(|meta| meta.file_type());
         let is_device = kind.is_some_and(|kind| kind.is_block_device());
@@ -169,27 +165,21 @@ impl FileStore {
             .custom_flags(flags.bits().cast_signed())
             .open(&path);
         let mut file = match opened {
-            Err(error) if direct && error.kind() == io::ErrorKind::InvalidInput => {
-                return Err(OpenError::NotDirect { path });
-            }
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 return Err(OpenError::InUse { path });
             }
-            other => other.map_err(failed)?,
+            other => other.map_err(|error| why_not(&path, direct, error))?,
         };
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(OpenError::InUse { path });
         }
-        let end = file.seek(SeekFrom::End(0)).map_err(failed)?;
-        let most = if is_device {
-            end / page_bytes as u64
-        } else {
-            1 << 31
-        };
-        let pages = options.pages.map_or(most, u64::from).min(most) as u32;
-        if options.pages.is_some_and(|wanted| wanted > pages) {
+        let end = file.seek(SeekFrom::End(0));
+        let end = end.map_err(|error| why_not(&path, false, error))?;
+        let most = pages_in(is_device.then_some(end), page_bytes);
+        let pages = options.pages.map_or(most, |wanted| wanted.min(most));
+        if pages == 0 || options.pages.is_some_and(|wanted| wanted > pages) {
             return Err(OpenError::Options(format!(
-                "{} has {pages} pages of {page_bytes} bytes, fewer than were asked for",
+                "{} has {pages} pages of {page_bytes} bytes, fewer than are needed",
                 path.display()
             )));
         }
@@ -205,11 +195,10 @@ impl FileStore {
             changed: false,
         };
         // Some file systems accept the flag and fail the first request.
-        let mut page = vec![0; page_bytes];
-        match store.read(Nanos::ZERO, Lpn(0), &mut page) {
-            Err(_) if direct => Err(OpenError::NotDirect { path: store.path }),
-            Err(error) => Err(OpenError::Options(error.to_string())),
-            Ok(_) => Ok(store),
+        let probe = store.job(Lpn(0), 1, 0, false);
+        match store.carry_out(vec![probe], |_| {}) {
+            Err(error) => Err(why_not(&store.path, direct, error)),
+            Ok(()) => Ok(store),
         }
     }
 
@@ -274,6 +263,23 @@ impl FileStore {
         }
         outcome
     }
+}
+
+/// Why a file cannot be opened, or its first page not be read, by the system's error. Direct I/O that
+/// the file system or the sector size does not allow is an invalid argument.
+fn why_not(path: &Path, direct: bool, error: io::Error) -> OpenError {
+    let path = path.to_path_buf();
+    match error.kind() {
+        io::ErrorKind::InvalidInput if direct => OpenError::NotDirect { path },
+        _ => OpenError::Io { path, error },
+    }
+}
+
+/// Maximum number of pages in a block device of this many bytes, or in a file.
+fn pages_in(device: Option<u64>, page_bytes: usize) -> u32 {
+    device.map_or(1 << 31, |bytes| {
+        u32::try_from(bytes / page_bytes as u64).unwrap_or(u32::MAX)
+    })
 }
 
 fn since(now: Nanos, start: Instant) -> Nanos {
@@ -445,6 +451,34 @@ mod tests {
             let mut page = vec![0; options.page_bytes];
             let beyond = store.read(Nanos::ZERO, Lpn(u32::MAX), &mut page);
             assert!(matches!(beyond, Err(BackingError::OutOfRange { .. })));
+        });
+    }
+
+    /// Fails if a large device wraps around to a small one.
+    #[test]
+    fn a_device_has_no_more_pages_than_there_are_numbers() {
+        assert_eq!(pages_in(Some(4 << 40), 512), u32::MAX);
+        assert_eq!(pages_in(Some(4 << 40), 4096), 1 << 30);
+        assert_eq!(pages_in(Some(4095), 4096), 0);
+        assert_eq!(pages_in(None, 4096), 1 << 31);
+    }
+
+    /// Fails if another failure than that of direct I/O is said to be one.
+    #[test]
+    fn only_what_direct_io_does_not_allow_is_said_to_be_that() {
+        let said = |direct, kind: io::ErrorKind| why_not(Path::new("f"), direct, kind.into());
+        let invalid = io::ErrorKind::InvalidInput;
+        assert!(matches!(said(true, invalid), OpenError::NotDirect { .. }));
+        assert!(matches!(said(false, invalid), OpenError::Io { .. }));
+        let denied = said(true, io::ErrorKind::PermissionDenied);
+        assert!(matches!(denied, OpenError::Io { .. }), "{denied}");
+        each(|path, options| {
+            let none = FileOptions {
+                pages: Some(0),
+                ..*options
+            };
+            let why = FileStore::open(path, &none).err().expect("no pages");
+            assert!(why.to_string().contains("has 0 pages"), "{why}");
         });
     }
 
