@@ -72,12 +72,13 @@ impl Machine {
         }
     }
 
-    /// Fails when ids or write sequences are nearly used up; reads still work.
+    /// Fails when ids, write sequences or positions in the log are nearly used up; reads still work.
     pub(super) fn has_numbers(&self, last_tx: TxId) -> Result<(), HostError> {
         let numbers = on_device!(self, device => {
             spare_numbers(device.ftl(), last_tx.max(device.last_tx()))
         });
-        Ok(numbers.map_err(DeviceError::from)?)
+        numbers.map_err(DeviceError::from)?;
+        self.log().map_or(Ok(()), Log::has_positions)
     }
 
     pub(super) fn reset_stats(&mut self) {

@@ -1,7 +1,7 @@
 //! Every stack in small scenarios. The lab's campaigns have interleaved clients and power cuts.
 
 use super::small_host::{SmallHost, config, rid};
-use super::{HostConfig, Stack, Step, Why};
+use super::{HostConfig, Machine, Stack, Step, Why};
 use flagstone::commit::Kind;
 use flagstone::ftl::{Cause, Operation};
 
@@ -148,5 +148,29 @@ fn a_transaction_that_is_rolled_back_leaves_its_pages_on_flash_if_asked_to() {
         assert_eq!(written(true, true), 3, "{kind}");
         assert_eq!(written(false, true), 0, "{kind}: the default");
         assert_eq!(written(true, false), 0, "{kind}: pages stay until commit");
+    }
+}
+
+/// Fails if a stack with a log takes changes until positions in the log wrap around.
+#[test]
+fn a_host_whose_log_is_near_its_end_takes_no_changes_and_can_be_read() {
+    for stack in [Stack::Wal, Stack::CfcEx, Stack::AfcEx] {
+        let mut small = SmallHost::new(stack, config());
+        let tx = small.begin();
+        small.write(tx, rid(1, 0), Some(b"here"));
+        small.commit(tx);
+        let tx = small.begin();
+        let log = match &mut small.host().machine {
+            Machine::Wal(wal) => &mut wal.log,
+            Machine::FlagEx(flag_ex) => &mut flag_ex.log,
+            Machine::Force(_) => panic!("it has no log"),
+        };
+        log.skip((1 << 47) / 16 * 15 - log.end());
+        let now = small.now;
+        let refused = small.host().write(now, tx, rid(2, 0), Some(b"there"));
+        let why = refused.expect_err("positions are spent").to_string();
+        assert!(why.contains("log position"), "{stack}: {why}");
+        let value = small.value(tx, rid(1, 0));
+        assert_eq!(value, Some(b"here".to_vec()), "{stack}");
     }
 }

@@ -408,12 +408,18 @@ impl Log {
         self.checkpoints
     }
 
+    /// Fails when positions in the log are nearly used up.
+    pub(super) fn has_positions(&self) -> Result<(), HostError> {
+        let spare = spare_number("log position", self.end(), 48);
+        Ok(spare.map_err(DeviceError::from)?)
+    }
+
     /// Appends a record, in memory. Returns its LSN. A `Begin` fails when positions in the
     /// log are nearly used up.
     pub(super) fn append(&mut self, entry: &LogRecord<'_>) -> Result<Lsn, HostError> {
         let bytes = LogRecord::bytes(entry.old.len() + entry.new.len()) as u64;
         if entry.what == What::Begin {
-            spare_number("log position", self.end(), 48).map_err(DeviceError::from)?;
+            self.has_positions()?;
         }
         if bytes > self.room() {
             return Err(HostError::LogFull {
