@@ -42,9 +42,9 @@ impl Recording {
     /// The transactions of a trace, for a database with this page size.
     ///
     /// # Errors
-    /// Neither page size divides the other.
+    /// Neither page size divides the other, or a page of the trace is beyond all page numbers.
     pub fn from_trace(trace: &Trace, page_bytes: u32) -> Result<Recording, ScriptError> {
-        let (per_page, shared_by) = page_ratio(trace.page_bytes, page_bytes)?;
+        let (per_page, shared_by) = page_ratio(trace, page_bytes)?;
         let mut events: Vec<Vec<usize>> = vec![Vec::new(); trace.transactions as usize];
         for (at, event) in trace.events.iter().enumerate() {
             events[event.transaction as usize].push(at);
@@ -208,5 +208,9 @@ mod tests {
         let shared = Recording::from_trace(&trace(2048), 4096).unwrap();
         assert_eq!(shared.pages(), 2);
         assert!(Recording::from_trace(&trace(3000), 4096).is_err());
+        let mut beyond = trace(8192);
+        beyond.events[0].page = u32::MAX / 2;
+        let why = Recording::from_trace(&beyond, 4096).expect_err("it has no number");
+        assert!(why.to_string().contains("event 1"), "{why}");
     }
 }

@@ -43,6 +43,22 @@ pub enum ScriptError {
         /// Page size of the device.
         device: u32,
     },
+    /// A page of the trace has no number among pages of the device's size.
+    #[error(
+        "event {event} of the trace is on page {page} of {trace} bytes, and pages of {device} bytes \
+         have no such numbers: use a device with larger pages (--device), or a trace with fewer \
+         pages"
+    )]
+    NoNumber {
+        /// The event, counted from 1.
+        event: usize,
+        /// Its page.
+        page: u32,
+        /// Page size of the trace.
+        trace: u32,
+        /// Page size of the device.
+        device: u32,
+    },
     /// The trace uses more pages than the device has.
     #[error(
         "the trace uses {needed} logical pages of {page_bytes} bytes, but the device has \
@@ -64,9 +80,9 @@ impl Script {
     /// several times, only the last change (write or trim) is made, at commit.
     ///
     /// # Errors
-    /// Neither page size divides the other.
+    /// Neither page size divides the other, or a page of the trace is beyond all page numbers.
     pub fn from_trace(trace: &Trace, page_bytes: u32) -> Result<Script, ScriptError> {
-        let (per_page, shared_by) = page_ratio(trace.page_bytes, page_bytes)?;
+        let (per_page, shared_by) = page_ratio(trace, page_bytes)?;
         let mut script = Script {
             reads_together: trace.reads_together(),
             ..Script::default()
@@ -235,12 +251,29 @@ impl Script {
 }
 
 /// Device pages per trace page, and trace pages per device page.
-pub(crate) fn page_ratio(trace: u32, device: u32) -> Result<(u32, u32), ScriptError> {
-    match (trace, device) {
-        (trace, device) if trace >= device && trace % device == 0 => Ok((trace / device, 1)),
-        (trace, device) if trace > 0 && device % trace == 0 => Ok((1, device / trace)),
-        (trace, device) => Err(ScriptError::PageSizes { trace, device }),
+///
+/// # Errors
+/// Neither page size divides the other, or the pages of the device that belong to an event's page
+/// have no numbers.
+pub(crate) fn page_ratio(trace: &Trace, device: u32) -> Result<(u32, u32), ScriptError> {
+    let (per_page, shared_by) = match (trace.page_bytes, device) {
+        (trace, device) if trace >= device && trace % device == 0 => (trace / device, 1),
+        (trace, device) if trace > 0 && device % trace == 0 => (1, device / trace),
+        (trace, device) => return Err(ScriptError::PageSizes { trace, device }),
+    };
+    let pages = trace.events.iter().map(|event| event.page).enumerate();
+    if let Some((at, page)) = pages.max_by_key(|&(_, page)| page) {
+        let end = (u64::from(page / shared_by) + 1) * u64::from(per_page);
+        if end > u64::from(u32::MAX) {
+            return Err(ScriptError::NoNumber {
+                event: at + 1,
+                page,
+                trace: trace.page_bytes,
+                device,
+            });
+        }
     }
+    Ok((per_page, shared_by))
 }
 
 #[cfg(test)]
@@ -350,6 +383,32 @@ mod tests {
         let read = device.timing.read.0;
         assert_eq!(response(false), 16 * read);
         assert!(response(true) < 3 * read, "{}", response(true));
+    }
+
+    /// Fails if the number of a page wraps around, or if the last page that there can be is refused.
+    #[test]
+    fn a_page_beyond_all_numbers_is_an_error_that_says_where_it_is() {
+        let with_page = |page| {
+            let mut trace = trace(16 << 10);
+            trace.events[1].page = page;
+            trace
+        };
+        let end = 1 << 30;
+        let said = |page, page_bytes| Script::from_trace(&with_page(page), page_bytes);
+        let why = said(end, 4096).expect_err("it is beyond").to_string();
+        assert!(
+            why.contains("event 2") && why.contains("1073741824"),
+            "{why}"
+        );
+        assert!(why.contains("larger pages"), "{why}");
+        assert!(
+            said(end - 1, 4096).is_err(),
+            "the end of its pages has no number"
+        );
+        let script = said(end - 2, 4096).expect("it has a number");
+        assert_eq!(script.logical_pages, u32::MAX - 3);
+        assert!(said(end, 16 << 10).is_ok());
+        assert!(said(u32::MAX, 16 << 10).is_err());
     }
 
     #[test]
