@@ -279,16 +279,23 @@ impl<'a, R: Measured> Standing<'a, R> {
         let saturated: Vec<&str> = self.named(|row| row.is_saturated());
         let rate = self.rows[0].runs[0].arrivals();
         let rate = rate.map_or("all at once".to_string(), |rate| format!("{rate:.0} tx/s"));
-        let by = self.by.name();
         let mut others = self.contenders();
         match (others.next(), others.next()) {
             (Some(first), Some(next)) => lines.push(self.lead(first, next)),
             (Some(first), None) if !saturated.is_empty() => {
-                lines.push(format!("Only {} keeps up with {rate}.", first.name()));
+                let besides = self.besides(".");
+                lines.push(format!(
+                    "Only {} keeps up with {rate}{besides}",
+                    first.name()
+                ));
             }
-            (None, _) if !saturated.is_empty() => lines.push(format!(
-                "None keeps up with {rate}, so none is first by {by}: use a lower --speedup."
-            )),
+            (None, _) if !saturated.is_empty() => {
+                let (by, besides) = (self.by.name(), self.besides(","));
+                lines.push(format!(
+                    "None keeps up with {rate}{besides} so none is first by {by}: use a lower \
+                     --speedup."
+                ));
+            }
             _ => {}
         }
         if !saturated.is_empty() {
@@ -300,6 +307,18 @@ impl<'a, R: Measured> Standing<'a, R> {
             ));
         }
         lines
+    }
+
+    /// The end of a sentence about what keeps up: it names the rows that keep up and cannot be
+    /// first, since they are not atomic.
+    fn besides(&self, end: &str) -> String {
+        let keeps_up = |row: &Row<R>| row.commits() && !row.is_saturated();
+        let others = self.named(|row| keeps_up(row) && !row.contends());
+        match &others[..] {
+            [] => end.into(),
+            [name] => format!(", besides {name}, which is not atomic{end}"),
+            names => format!(", besides {}, which are not atomic{end}", list(names)),
+        }
     }
 
     fn named(&self, which: impl Fn(&Row<R>) -> bool) -> Vec<&'a str> {
@@ -525,6 +544,30 @@ mod tests {
         assert!(!said.contains("First"), "{said}");
         let said = verdict(&rows[..1]);
         assert!(said.contains("None keeps up with 100 tx/s"), "{said}");
+    }
+
+    #[test]
+    fn what_keeps_up_without_atomic_commits_is_named_and_not_first() {
+        let rows = [
+            open("a", 99.0, 10, true),
+            open("b", 99.0, 40, false),
+            open("plain", 99.0, 5, false),
+        ];
+        let said = verdict(&rows);
+        let wanted = "Only b keeps up with 100 tx/s, besides plain, which is not atomic.";
+        assert!(said.contains(wanted), "{said}");
+        let said = verdict(&[
+            open("a", 99.0, 10, true),
+            open("plain", 99.0, 5, false),
+            open("none", 0.0, 0, false),
+        ]);
+        let wanted = "None keeps up with 100 tx/s, besides plain, which is not atomic, so none is";
+        assert!(said.contains(wanted), "{said}");
+        let said = verdict(&[open("a", 99.0, 10, true), open("plain", 99.0, 5, true)]);
+        assert!(
+            said.contains("None keeps up with 100 tx/s, so none is first"),
+            "{said}"
+        );
     }
 
     #[test]
