@@ -278,9 +278,10 @@ impl Judge<'_> {
         // Relative to the nearest end of the range; within the range there is no deviation.
         let nearest = value.clamp(low, high);
         part.deviation = (nearest != 0.0).then(|| value / nearest - 1.0);
+        // A ratio of exactly 1 has no direction.
         part.verdict = if (from..=to).contains(&value) {
             Verdict::Holds
-        } else if value != 1.0 && (least..=most).contains(&value) {
+        } else if !(ratio && value == 1.0) && (least..=most).contains(&value) {
             Verdict::Direction
         } else {
             Verdict::Differs

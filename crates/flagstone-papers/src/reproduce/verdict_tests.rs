@@ -104,6 +104,8 @@ fn a_value_is_near_or_of_the_same_magnitude_or_neither() {
     );
     assert_eq!(verdict(&range, &quotient(0.0)), Holds);
     assert_eq!(verdict(&range, &quotient(0.9)), Direction);
+    // For a figure that is no ratio, 1 is a number like others.
+    assert_eq!(verdict(&range, &quotient(1.0)), Direction);
     assert_eq!(verdict(&range, &quotient(1.1)), Differs);
 }
 
