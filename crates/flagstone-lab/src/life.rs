@@ -279,7 +279,8 @@ impl World<'_> {
     fn count(&mut self) {
         let Some(device) = &self.device else { return };
         let (stats, record) = (device.stats(), &mut self.record);
-        for (kind, causes) in flash_by_cause(stats) {
+        let scrubs = self.life.scrubs && self.life.device.config.scrub.is_some();
+        for (kind, causes) in flash_by_cause(stats, scrubs) {
             let all = record.flash.entry(kind).or_default();
             for (cause, count) in causes {
                 *all.entry(cause).or_default() += count;

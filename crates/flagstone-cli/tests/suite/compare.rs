@@ -90,6 +90,14 @@ fn the_columns_of_csv_are_the_same_for_all() {
     let recorded = ["--protocols", "cfc", "--fill", "0", "--speedup", "2"];
     let recorded = compare(&[&recorded[..], &[TRACE, "--csv"]].concat());
     assert_eq!(protocols, head(recorded));
+    // Some count nothing that others do.
+    let paired = MLC
+        .replace("[ftl]", "pairing = \"distance-3\"\n[ftl]\nscrub_bits = 8")
+        .replace("0.4", "0.75\npaired_pages = \"closed\"");
+    let of_paired = |all| head(on(&paired, &["--protocols", all, "--csv"], compare));
+    let closed = of_paired("plain");
+    assert!(closed.contains("pages_left_out") && closed.contains("flash.read.scrub"));
+    assert_eq!(closed, of_paired("seal,aw,plain"));
     let stacks = of("--stack", "force:plain");
     assert_eq!(stacks, of("--stack", "wal,cfc-ex,afc-ex,force:scc"));
 }

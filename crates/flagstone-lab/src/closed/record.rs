@@ -217,7 +217,7 @@ impl ClosedRecord {
             log_pages: stats.log.pages_written,
             log_records: stats.log.records,
             log_forces: stats.log.forces,
-            flash: flash_by_cause(flash),
+            flash: flash_by_cause(flash, setup.device.config.scrub.is_some()),
             write_amplification: flash.total(Operation::Program) as f64 / written.max(1) as f64,
             gc_ns: flash.gc_ns.0,
             collections: flash.collections,

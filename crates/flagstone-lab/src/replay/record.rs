@@ -4,7 +4,7 @@ use super::{InputName, Setup};
 use crate::driver::{Counted, Load};
 use crate::occupied::Occupied;
 use flagstone::commit::{Device, Isolation};
-use flagstone::ftl::{Cause, Operation, Stats};
+use flagstone::ftl::{Cause, Operation, PairedPages, Stats};
 use flagstone::settings::Settings;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -148,9 +148,9 @@ pub struct ReplayRecord {
     pub collections: u64,
     /// Summary pages programmed. The figures for mapping include them.
     pub summary_pages: u64,
-    /// Pages of data blocks left blank because of shared cells.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub pages_left_out: u64,
+    /// Pages of data blocks left blank because of shared cells, if `paired_pages` leaves any out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pages_left_out: Option<u64>,
     /// Total time of the collector's flash operations, counting overlaps multiply.
     pub gc_busy_ns: u64,
     /// Fraction of the time of all flash operations that the collector's operations take.
@@ -195,10 +195,6 @@ pub fn by_cause(record: &ReplayRecord, operation: Operation, cause: Cause) -> u6
         .unwrap_or(0)
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
 /// The explicit settings, by name.
 pub fn given<const N: usize>(of: [&Settings; N]) -> BTreeMap<String, String> {
     let given = of.into_iter().flat_map(Settings::given);
@@ -207,8 +203,9 @@ pub fn given<const N: usize>(of: [&Settings; N]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The operations of a run, by kind, then by cause.
-pub fn flash_by_cause(stats: &Stats) -> BTreeMap<&'static str, Causes> {
+/// The operations of a run, by kind, then by cause: the same causes for all runs on devices that
+/// scrub, or that do not.
+pub fn flash_by_cause(stats: &Stats, scrubs: bool) -> BTreeMap<&'static str, Causes> {
     let mut causes = vec![
         Cause::Host,
         Cause::Commit,
@@ -216,8 +213,7 @@ pub fn flash_by_cause(stats: &Stats) -> BTreeMap<&'static str, Causes> {
         Cause::Mapping,
         Cause::Log,
     ];
-    // Only on a device that scrubs.
-    if stats.count(Operation::Read, Cause::Scrub) > 0 {
+    if scrubs {
         causes.push(Cause::Scrub);
     }
     let of = |op: Operation| causes.iter().map(move |c| (c.name(), stats.count(op, *c)));
@@ -270,6 +266,7 @@ impl ReplayRecord {
         let mapping = stats.count(Operation::Program, Cause::Mapping)
             + stats.count(Operation::Program, Cause::Log);
         let virtual_ns = counted.to.since(counted.from).0;
+        let leaves_out = setup.device.config.paired_pages != PairedPages::Ignored;
         ReplayRecord {
             protocol: setup.kind.info().name,
             as_published: setup.options.as_published,
@@ -299,7 +296,7 @@ impl ReplayRecord {
             backlog_after: load.map(|load| load.backlog_after),
             bytes_under_way: None,
             saturated: load.map(|load| load.saturated),
-            flash: flash_by_cause(stats),
+            flash: flash_by_cause(stats, setup.device.config.scrub.is_some()),
             host_pages_written: host.pages_written,
             host_pages_read: host.pages_read,
             pages_filled_for_reads: 0,
@@ -307,7 +304,7 @@ impl ReplayRecord {
             gc_ns: stats.gc_ns.0,
             collections: stats.collections,
             summary_pages: stats.summaries,
-            pages_left_out: stats.left_out,
+            pages_left_out: leaves_out.then_some(stats.left_out),
             gc_busy_ns: stats
                 .gc_busy(&setup.device.timing, &setup.device.geometry)
                 .0,
