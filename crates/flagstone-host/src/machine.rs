@@ -72,7 +72,8 @@ impl Machine {
         }
     }
 
-    /// Fails when ids, write sequences or positions in the log are nearly used up; reads still work.
+    /// Fails when ids, write sequences or positions in the log are nearly used up; reads still
+    /// work.
     pub(super) fn has_numbers(&self, last_tx: TxId) -> Result<(), HostError> {
         let numbers = on_device!(self, device => {
             spare_numbers(device.ftl(), last_tx.max(device.last_tx()))

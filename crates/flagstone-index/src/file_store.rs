@@ -265,8 +265,8 @@ impl FileStore {
     }
 }
 
-/// Why a file cannot be opened, or its first page not be read, by the system's error. Direct I/O that
-/// the file system or the sector size does not allow is an invalid argument.
+/// Why a file cannot be opened, or its first page not be read, by the system's error. Direct I/O
+/// that the file system or the sector size does not allow is an invalid argument.
 fn why_not(path: &Path, direct: bool, error: io::Error) -> OpenError {
     let path = path.to_path_buf();
     match error.kind() {

@@ -385,7 +385,8 @@ mod tests {
         assert!(response(true) < 3 * read, "{}", response(true));
     }
 
-    /// Fails if the number of a page wraps around, or if the last page that there can be is refused.
+    /// Fails if the number of a page wraps around, or if the last page that there can be is
+    /// refused.
     #[test]
     fn a_page_beyond_all_numbers_is_an_error_that_says_where_it_is() {
         let with_page = |page| {
