@@ -144,7 +144,7 @@ fn a_worn_out_device_is_read_while_scrubbing_is_due() {
         let scrub = Some(Scrub { bits: 1, patrol });
         let (mut life, _) = Life::with(kind, scrub).live_out(|_| {});
         for _ in 0..4 {
-            life.small.now = life.small.now + patrol;
+            life.small.now += patrol;
             assert!(life.is_whole(), "{kind}, at its end");
         }
     }
