@@ -125,13 +125,3 @@ fn a_log_without_its_root_differs_from_the_table() {
     let rows = rows_that_differ(&TABLE, &Facts::all(), |facts| facts.verdict(false));
     assert_eq!(rows, ["@B", "@C"], "commits are taken back");
 }
-
-#[test]
-fn a_version_of_a_page_beyond_the_device_is_nothing() {
-    let mut versions = Versions::new(Watermark::default(), 4);
-    let (tx, committed) = (TxId(5), true);
-    versions.ended(LogRecord { tx, committed });
-    let (kind, lpn, seq) = (PageKind::Data, Lpn(4), 1);
-    let verdict = versions.judge(tx, &Header { kind, lpn, seq });
-    assert_eq!(verdict, Verdict::Obsolete);
-}
