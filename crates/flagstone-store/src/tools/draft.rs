@@ -74,9 +74,9 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Checks that the present target, if any, may be replaced. No other process can open the
-    /// target for writing while the returned handle exists.
-    fn may_replace(&self) -> Result<Option<Disk>, StoreError> {
+    /// Checks that the present target may be replaced; `None` if there is no target. No other
+    /// process can open it for writing while the returned handle exists.
+    fn may_replace(&self) -> Result<Option<Present>, StoreError> {
         let refuse = |why: &str| {
             Err(StoreError::Options(format!(
                 "{}: {why}",
@@ -97,9 +97,10 @@ impl Draft {
             (true, false) => refuse("the file exists already: use `--force` to replace it"),
             (true, true) if self.input.is_some() => {
                 // A store that a process has open must not be replaced.
-                Disk::open(&self.target, false, true).map(Some)
+                let _locked = Some(Disk::open(&self.target, false, true)?);
+                Ok(Some(Present { _locked }))
             }
-            (true, true) => Ok(None),
+            (true, true) => Ok(Some(Present { _locked: None })),
         }
     }
 
@@ -175,24 +176,34 @@ impl Draft {
             file.set_permissions(like.permissions()).map_err(failed)?;
         }
         file.sync_all().map_err(failed)?;
-        let _replaced = self.may_replace()?;
-        if !is_named(file, &self.path).map_err(failed)? {
-            let other = "another file has taken the name of its draft";
-            return Err(failed(io::Error::other(other)));
-        }
-        let renamed = if self.replaces {
-            std::fs::rename(&self.path, &self.target)
-        } else {
-            // Another process may have created the target meanwhile.
-            rename_to_new(&self.path, &self.target)
+        let _replaced = loop {
+            let present = self.may_replace()?;
+            if !is_named(file, &self.path).map_err(failed)? {
+                let other = "another file has taken the name of its draft";
+                return Err(failed(io::Error::other(other)));
+            }
+            let renamed = if present.is_some() {
+                std::fs::rename(&self.path, &self.target)
+            } else {
+                rename_to_new(&self.path, &self.target)
+            };
+            match renamed {
+                // Another process has created the target meanwhile, and may have it open.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.replaces => {}
+                renamed => break renamed.map(|()| present).map_err(failed)?,
+            }
         };
-        renamed.map_err(failed)?;
         // Locked until the rename is durable: no other process commits to it before.
         let _locked = self.file.take();
         let folder = File::open(self.folder());
         let synced = folder.and_then(|folder| folder.sync_all());
         synced.map_err(io_error("making durable the name of", &self.target))
     }
+}
+
+/// A file that a draft replaces, locked if the draft is made from another file.
+struct Present {
+    _locked: Option<Disk>,
 }
 
 /// Creates the locked file of a draft, readable only by its owner. Removes an existing draft if its

@@ -124,9 +124,9 @@ fn a_file_that_was_put_in_the_place_of_a_draft_gets_no_name() {
     assert_eq!(left, b"of somebody else");
 }
 
-/// Such a store was once opened between the check and the rename: its commits were lost.
-#[test]
-fn a_store_is_not_replaced_while_somebody_has_it() {
+/// Such a store was once opened, and once made, between the check and the rename: its commits were
+/// lost. `vanishes`: each holder removes the store, so that the next one makes it.
+fn is_not_replaced_while_somebody_has_it(vanishes: bool) {
     let folder = tempfile::tempdir().expect("a folder");
     let (from, to) = (folder.path().join("a.flag"), folder.path().join("b.flag"));
     store(&from, b"from");
@@ -140,6 +140,9 @@ fn a_store_is_not_replaced_while_somebody_has_it() {
                     std::thread::sleep(moment);
                     assert_eq!(identity(&to), file, "it was exchanged after {held}");
                     held += 1;
+                    if vanishes {
+                        std::fs::remove_file(&to).expect("it is there");
+                    }
                 }
                 std::thread::sleep(moment);
             }
@@ -153,4 +156,14 @@ fn a_store_is_not_replaced_while_somebody_has_it() {
         is_over.store(true, Ordering::Relaxed);
         assert!(holder.join().expect("nothing was exchanged") > 0);
     });
+}
+
+#[test]
+fn a_store_is_not_replaced_while_somebody_has_it() {
+    is_not_replaced_while_somebody_has_it(false);
+}
+
+#[test]
+fn a_store_that_was_made_meanwhile_is_not_replaced() {
+    is_not_replaced_while_somebody_has_it(true);
 }
