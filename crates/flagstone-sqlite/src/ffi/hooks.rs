@@ -56,7 +56,7 @@ unsafe fn schema(file: *mut File, database: &Database) -> Option<(*mut Sqlite3, 
     // SAFETY: as for this function. The name is used before SQLite goes on.
     unsafe {
         let functions = &database.registered.functions;
-        let connection = connected(database.connection)?;
+        let connection = connected(database.connection())?;
         let is_it = |name: &CStr| file_of(functions, connection, name) == Some(file);
         let Some(db_name) = functions.db_name else {
             return is_it(c"main").then_some((connection, c"main"));
@@ -84,7 +84,7 @@ pub(super) unsafe fn lets_go(file: *mut File, database: &Database) -> bool {
     let functions = &database.registered.functions;
     // SAFETY: as for this function.
     unsafe {
-        connected(database.connection).is_some_and(|connection| {
+        connected(database.connection()).is_some_and(|connection| {
             Running::of(functions, connection).statements == 1
                 && file_of(functions, connection, c"main") == Some(file)
         })
@@ -103,7 +103,7 @@ pub(super) unsafe fn writes_to_several(database: &Database) -> bool {
     };
     // SAFETY: as for this function; the names are those of databases of the connection.
     unsafe {
-        let Some(connection) = connected(database.connection) else {
+        let Some(connection) = connected(database.connection()) else {
             return false;
         };
         let names = (0..).map(|index| db_name(connection, index));

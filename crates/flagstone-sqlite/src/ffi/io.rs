@@ -11,6 +11,7 @@ use crate::locks::Level;
 use crate::pragma::{self, Answer};
 use crate::stores::{Handle, JournalOf};
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Arc;
 
 /// Reported sector size: that of a store's page.
 const SECTOR_BYTES: c_int = 4096;
@@ -26,8 +27,7 @@ const CHARACTERISTICS: c_int = IOCAP_POWERSAFE_OVERWRITE | IOCAP_SAFE_APPEND | I
 pub(super) struct Database {
     pub(super) registered: &'static Registered,
     pub(super) handle: Handle,
-    /// Where SQLite keeps the connection that currently uses this file; null if unknown.
-    pub(super) connection: *const *mut Sqlite3,
+    users: Arc<Users>,
     /// Whether a new database gets reserved bytes.
     pub(super) reserves: bool,
     /// Whether `journal_mode=WAL` is an error (`wal=refuse`).
@@ -97,10 +97,13 @@ pub(super) unsafe fn put_database(
     refuses_wal: bool,
 ) {
     let reserves = !handle.is_read_only();
+    let users = Arc::new(Users::default());
+    // SAFETY: as for this function.
+    unsafe { (*file).users = Arc::as_ptr(&users) };
     let database = Box::new(Database {
         registered,
         handle,
-        connection: std::ptr::null(),
+        users,
         reserves,
         refuses_wal,
         is_looked_at: false,
@@ -129,13 +132,18 @@ pub(super) unsafe fn put_journal(file: *mut File, of: Option<JournalOf>) {
     }
 }
 
-/// The database in a file object. SQLite calls the methods of a file on one thread at a time.
+/// The database in a file object. SQLite calls the methods of a file on one thread at a time, but
+/// for `FCNTL_PDB`, which concerns its [`Users`] only.
 ///
 /// # Safety
 /// [`put_database`] made it, and it is open.
 unsafe fn database<'a>(file: *mut File) -> &'a mut Database {
     // SAFETY: as for this function.
-    unsafe { &mut *(*file).object.cast::<Database>() }
+    let database = unsafe { &mut *(*file).object.cast::<Database>() };
+    if database.users.are_several() {
+        database.handle.share_cache();
+    }
+    database
 }
 
 /// The journal in a file object.
@@ -161,6 +169,11 @@ fn code_of(trouble: &Trouble, otherwise: c_int) -> c_int {
 }
 
 impl Database {
+    /// Where SQLite keeps the connection that currently uses this file; null if unknown.
+    pub(super) fn connection(&self) -> *const *mut Sqlite3 {
+        self.users.connection()
+    }
+
     /// Reports a failure. Returns its result code; `otherwise` if no better one exists.
     fn failed(&self, trouble: &Trouble, otherwise: c_int) -> c_int {
         let code = code_of(trouble, otherwise);
@@ -356,7 +369,7 @@ unsafe extern "C" fn lock(file: *mut File, level: c_int) -> c_int {
         let Some(level) = Level::of(level) else {
             return IOERR_LOCK;
         };
-        let (functions, connection) = (&database.registered.functions, database.connection);
+        let (functions, connection) = (&database.registered.functions, database.connection());
         // SAFETY: SQLite locks in a call on the connection that it has named.
         let aim = || unsafe { hooks::aim(functions, connection) };
         match database.handle.lock(level, aim) {
@@ -404,6 +417,10 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
     // SAFETY: SQLite calls with an open database, and with an argument of the type that its header
     // gives for `op`.
     unsafe {
+        if op == FCNTL_PDB {
+            (*(*file).users).used_by(arg.cast());
+            return OK;
+        }
         let database = database(file);
         let if_it_panics = match op {
             // Makes SQLite clear its cache.
@@ -443,14 +460,6 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
                 OK
             }
             FCNTL_COMMIT_PHASETWO => database.end_commit(),
-            FCNTL_PDB => {
-                // SQLite names the place once for each connection that uses the file.
-                if !database.connection.is_null() {
-                    database.handle.share_cache();
-                }
-                database.connection = arg.cast();
-                OK
-            }
             FCNTL_PRAGMA => answer_pragma(file, database, arg.cast()),
             _ => NOTFOUND,
         })

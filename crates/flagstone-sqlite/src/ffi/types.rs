@@ -1,6 +1,7 @@
 //! Structures and constants of SQLite's C interface, as in `sqlite3.h`.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 pub(super) const OK: c_int = 0;
 pub(super) const ERROR: c_int = 1;
@@ -87,6 +88,39 @@ pub(super) struct File {
     pub(super) methods: *const IoMethods,
     /// The object for `methods`.
     pub(super) object: *mut c_void,
+    /// Of a database: who uses it, a part of the object that any thread may look at.
+    pub(super) users: *const Users,
+}
+
+/// The connections that use a database file: several if they share a cache. Another thread may open
+/// one of them while a first one is in a call on the file.
+#[derive(Debug, Default)]
+pub(super) struct Users {
+    /// Where SQLite keeps the connection that currently uses the file; null if unknown.
+    connection: AtomicPtr<*mut Sqlite3>,
+    /// Whether there were several.
+    are_several: AtomicBool,
+}
+
+impl Users {
+    /// Records where SQLite keeps the connection, which it names once for each that uses the file.
+    pub(super) fn used_by(&self, connection: *mut *mut Sqlite3) {
+        if !self
+            .connection
+            .swap(connection, Ordering::Relaxed)
+            .is_null()
+        {
+            self.are_several.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn connection(&self) -> *const *mut Sqlite3 {
+        self.connection.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn are_several(&self) -> bool {
+        self.are_several.load(Ordering::Relaxed)
+    }
 }
 
 /// `sqlite3_io_methods`, version 1.
