@@ -134,13 +134,8 @@ impl Ftl {
     /// read.
     fn is_right(&self, at: Ppn, data: Option<&[u8]>, whole: &[u8]) -> bool {
         let (record, after) = whole.split_at(self.record_bytes());
-        let has_none = after.iter().all(|&byte| byte == 0xff);
-        if has_none && record.iter().all(|&byte| byte == 0xff) {
+        if whole.iter().all(|&byte| byte == 0xff) {
             return data.is_none_or(<[u8]>::is_empty) && !self.blocks.is_live(at);
-        }
-        if has_none && Marks::is_page_without_sums(record) {
-            // A page without checksums: the mount refuses it.
-            return true;
         }
         let (of_data, of_spare) = (get(after, sums::DATA), get(after, sums::SPARE));
         // Pages of a device without horizons have none.
@@ -148,16 +143,22 @@ impl Ftl {
         let horizon = Some(&after[sums::SIZE..])
             .filter(is_there)
             .unwrap_or_default();
+        let has_sum = |record: &[u8]| {
+            let sum = sum_of_spare(&self.format, record, of_data as u32, at, horizon);
+            of_spare == u64::from(sum)
+        };
+        if after.ends_with(&[0xff; sums::SIZE]) && Marks::is_page_without_sums(record) {
+            // A page without checksums, where a horizon is in their place: the mount refuses it. Or
+            // a bit error has taken the mark of one that has them.
+            let mut marked = [0; header::SIZE + TAIL_BYTES_MAX];
+            let marked = &mut marked[..record.len()];
+            marked.copy_from_slice(record);
+            marked[header::KIND.start] |= CHECKED;
+            return !has_sum(marked);
+        }
         data.is_none_or(|data| of_data == u64::from(crc32fast::hash(data)))
             && record[header::KIND.start] & CHECKED != 0
-            && of_spare
-                == u64::from(sum_of_spare(
-                    &self.format,
-                    record,
-                    of_data as u32,
-                    at,
-                    horizon,
-                ))
+            && has_sum(record)
     }
 
     /// Programs a page with checksums. The rest of the record after `spare` stays blank.

@@ -38,6 +38,14 @@ pub(super) fn foreign<T>(what: String) -> Result<T, FtlError> {
     Err(FtlError::Foreign(what))
 }
 
+/// Refuses a device that holds a logical page beyond its settings' number of pages.
+pub(super) fn refuse_size<T>(lpn: Lpn, pages: u32) -> Result<T, FtlError> {
+    foreign(format!(
+        "it holds logical page {lpn}, and its settings leave {pages} pages: open it with as many \
+         logical pages as when it was written"
+    ))
+}
+
 impl Ftl {
     /// Checks that the mapping table refers only to data pages of the device.
     pub(super) fn doubt_map(&self) -> Result<(), FtlError> {

@@ -1,7 +1,7 @@
 //! Reads blocks while mounting: finds the versions in each, from its summary or page by page.
 
 use super::checksum::WHOLE_BYTES_MAX;
-use super::doubt::foreign;
+use super::doubt::refuse_size;
 use super::horizon::word::WORD_BYTES;
 use super::horizon::{Found, Seen};
 use super::{
@@ -15,8 +15,9 @@ use crate::units::{Nanos, Pbn, Ppn};
 impl Ftl {
     /// Passes the spare record of every version in `blocks` to `see`. A full block is read from its
     /// summary page, others page by page. Returns when the last page was read. A version of a
-    /// logical page that the device does not have is an error, but for an owner that judges that
-    /// itself ([`Ftl::doubt_horizon`]).
+    /// logical page that the device does not have is an error. On a flash that never fails it is
+    /// left out, since what said that the device was larger may be lost; or left to an owner that
+    /// judges it ([`Ftl::doubt_horizon`]).
     pub fn scan(
         &mut self,
         now: Nanos,
@@ -25,8 +26,8 @@ impl Ftl {
     ) -> Result<Nanos, FtlError> {
         let mut done = now;
         let pages = self.logical_pages();
-        // On a flash that never fails, a device with statements judges that itself: see `judge`.
-        let judges_size = self.format.horizons && self.flash.never_fails();
+        let is_size_lost = self.flash.never_fails();
+        let judges_size = is_size_lost && self.format.horizons;
         let mut beyond: Option<Header> = None;
         for &block in blocks {
             let mut present = false;
@@ -34,15 +35,12 @@ impl Ftl {
                 present = true;
                 if head.lpn.0 < pages || judges_size {
                     see(at, head, tail);
-                } else {
+                } else if !is_size_lost {
                     beyond = Some(head);
                 }
             })?;
             if let Some(Header { lpn, .. }) = beyond {
-                return foreign(format!(
-                    "it holds logical page {lpn}, and its settings leave {pages} pages: open it \
-                     with as many logical pages as when it was written"
-                ));
+                return refuse_size(lpn, pages);
             }
             done = done.max(read.done);
             self.seq = self.seq.max(read.seq);

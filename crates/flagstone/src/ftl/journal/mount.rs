@@ -4,11 +4,12 @@
 use super::image::RootImage;
 use super::{MetaState, NONE};
 use crate::ftl::checksum::WHOLE_BYTES_MAX;
+use crate::ftl::doubt::refuse_size;
 use crate::ftl::{
     BlockState, Cause, Ftl, FtlError, Header, LogPage, Mounted, PageKind, doubt_number, header,
 };
 use crate::nand::{Flash, FlashError, Geometry};
-use crate::units::{Nanos, Pbn, Ppn};
+use crate::units::{Lpn, Nanos, Pbn, Ppn};
 use std::collections::BTreeMap;
 
 /// The good blocks that hold roots, mapping pages and logs: the first of each plane in turn, one on
@@ -155,6 +156,10 @@ impl Ftl {
             let slots = self.map.bytes_from(page as u32);
             let len = read.data_bytes.min(slots.len());
             slots[..len].copy_from_slice(&data[..len]);
+            let beyond = &data[len..read.data_bytes];
+            if beyond.iter().any(|&byte| byte != 0xff) && !self.flash.never_fails() {
+                return refuse_size(Lpn(self.map.pages()), self.map.pages());
+            }
             let place = self.journal.place(self.geometry.block_of(Ppn(at)));
             self.journal.pool[place.expect("the root was doubted")].live += 1;
         }
