@@ -25,6 +25,7 @@ const PAGES: u32 = 60;
 /// A small device whose power can fail. All tests of record-level devices use it.
 struct Bench {
     kind: RecordKind,
+    config: Config,
     options: RecordOptions,
     mistake: Option<Mistake>,
     flash: Shared<PowerCut>,
@@ -88,6 +89,7 @@ impl Bench {
         let power = PowerCut::new(chip);
         let mut bench = Bench {
             kind,
+            config: Bench::config(),
             options,
             mistake,
             flash: Shared::new(power),
@@ -105,7 +107,7 @@ impl Bench {
 
     /// Opens the device without resolving transactions in doubt.
     fn open(&mut self) -> Result<(), DeviceError> {
-        let (flash, config) = (Box::new(self.flash.clone()), Bench::config());
+        let (flash, config) = (Box::new(self.flash.clone()), self.config);
         let device = RecordDevice::open_mistaken(
             flash,
             self.kind,

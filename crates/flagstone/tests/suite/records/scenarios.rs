@@ -363,6 +363,90 @@ fn a_device_is_refused_with_a_lower_max_c_than_a_page_has_entries() {
     }
 }
 
+/// A change of how a device is opened.
+type Change = fn(&mut Bench);
+
+/// Pages with a committed, an aborted and an unfinished change each, on a device that collects. It
+/// is opened another way, written, and opened as before.
+#[test]
+fn a_device_that_is_opened_with_other_settings_is_refused_or_whole() {
+    let changes: [(&str, Change); 13] = [
+        ("max_c 1", |bench| bench.options.max_c = 1),
+        ("max_c 2", |bench| bench.options.max_c = 2),
+        ("flags_all", |bench| bench.options.flags_all = true),
+        ("tells", |bench| bench.options.tells = true),
+        ("fewer pages", |bench| {
+            bench.config.logical_pages = Some(PAGES - 1)
+        }),
+        ("more pages", |bench| {
+            bench.config.logical_pages = Some(PAGES + 10)
+        }),
+        ("gc_threshold", |bench| bench.config.gc_threshold = 0.2),
+        ("static_wear_gap", |bench| {
+            bench.config.static_wear_gap = Some(1)
+        }),
+        ("copies_stay", |bench| {
+            bench.config.copies_stay = !bench.config.copies_stay
+        }),
+        ("summary_pages", |bench| {
+            bench.config.summary_pages = !bench.config.summary_pages
+        }),
+        ("checksums", |bench| bench.config.checksums = true),
+        ("works_ahead", |bench| bench.config.works_ahead = true),
+        ("thin", |bench| bench.config.thin = true),
+    ];
+    let (mut whole, mut refused) = (0, 0);
+    for (kind, (name, change)) in RecordKind::ALL
+        .iter()
+        .flat_map(|&kind| changes.map(|c| (kind, c)))
+    {
+        let mut bench = bench(kind);
+        (0..PAGES).for_each(|at| bench.write(at, 1, &[1, 1, 1], &[]));
+        for (lsn, slots, value) in [(2, [0], 2), (3, [1], 3), (4, [2], 4)] {
+            let tx = bench.begin();
+            for at in [0, 7, 15] {
+                let mut records = [2, 1, 1];
+                records[usize::from(slots[0])] = value;
+                bench.write(at, lsn, &records, &[(tx, &slots)]);
+            }
+            match value {
+                2 => bench.commit(tx),
+                3 => bench.abort(tx),
+                _ => {}
+            }
+        }
+        let (config, options) = (bench.config, bench.options);
+        change(&mut bench);
+        if bench.restart(2, None).is_err() {
+            refused += 1;
+            continue;
+        }
+        whole += 1;
+        bench.resolve(&[]);
+        let holds = |bench: &mut Bench, what: &str| {
+            let wanted = |at| {
+                if [0, 7, 15].contains(&at) {
+                    [2, 1, 1]
+                } else {
+                    [1, 1, 1]
+                }
+            };
+            let lost = (0..20).find(|&at| bench.values(at, 3) != wanted(at));
+            assert_eq!(lost, None, "{kind}, {name}, {what}");
+        };
+        holds(&mut bench, "opened");
+        bench.churn(4);
+        holds(&mut bench, "written");
+        (bench.config, bench.options) = (config, options);
+        if bench.restart(2, None).is_ok() {
+            bench.resolve(&[]);
+            holds(&mut bench, "opened as before");
+        }
+    }
+    // Fewer pages, summary pages and checksums are refused.
+    assert_eq!((whole, refused), (20, 6));
+}
+
 /// A device whose operations fail by a plan, and the current time.
 struct Failing {
     device: RecordDevice,
