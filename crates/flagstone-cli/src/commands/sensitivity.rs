@@ -304,7 +304,7 @@ fn kind(kind: PointKind) -> String {
     match kind {
         PointKind::Default => "default".into(),
         PointKind::One(_) => "one".into(),
-        PointKind::Grid(of) => format!("grid {of}"),
+        PointKind::Grid => "grid".into(),
         PointKind::Climb(round) => format!("climb {round}"),
         PointKind::A(of) => format!("sample a{of}"),
         PointKind::B(of) => format!("sample b{of}"),

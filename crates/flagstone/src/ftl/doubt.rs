@@ -1,7 +1,6 @@
 //! Validation during a mount, of a flash that another program may have written: places beyond the
 //! device, and pages that are mapped twice. Bit errors are left to the ECC.
 
-use super::scan::refuse_summaries;
 use super::{Ftl, FtlError, Slot};
 use crate::units::{Lpn, Pbn, Ppn};
 
@@ -43,6 +42,15 @@ pub(super) fn refuse_size<T>(lpn: Lpn, pages: u32) -> Result<T, FtlError> {
     foreign(format!(
         "it holds logical page {lpn}, and its settings leave {pages} pages: open it with as many \
          logical pages as when it was written"
+    ))
+}
+
+/// Refuses a device on which this page tells that it was written with another `summary_pages`.
+pub(super) fn refuse_summaries<T>(at: Ppn) -> Result<T, FtlError> {
+    foreign(format!(
+        "one of the device and its settings has a summary in the last page of each block, and the \
+         other has none, as page {at} shows: open it with `summary_pages` as it was when the device \
+         was first written"
     ))
 }
 

@@ -1,7 +1,7 @@
 //! Reads blocks while mounting: finds the versions in each, from its summary or page by page.
 
 use super::checksum::WHOLE_BYTES_MAX;
-use super::doubt::refuse_size;
+use super::doubt::{refuse_size, refuse_summaries};
 use super::horizon::word::WORD_BYTES;
 use super::horizon::{Found, Seen};
 use super::{
@@ -26,8 +26,8 @@ impl Ftl {
     ) -> Result<Nanos, FtlError> {
         let mut done = now;
         let pages = self.logical_pages();
-        let is_size_lost = self.flash.never_fails();
-        let judges_size = is_size_lost && self.format.horizons;
+        let may_lose_size = self.flash.never_fails();
+        let judges_size = may_lose_size && self.format.horizons;
         let mut beyond: Option<Header> = None;
         for &block in blocks {
             let mut present = false;
@@ -35,7 +35,7 @@ impl Ftl {
                 present = true;
                 if head.lpn.0 < pages || judges_size {
                     see(at, head, tail);
-                } else if !is_size_lost {
+                } else if !may_lose_size {
                     beyond = Some(head);
                 }
             })?;
@@ -283,15 +283,6 @@ impl Ftl {
             Err(other) => Err(other.into()),
         }
     }
-}
-
-/// Refuses a device on which this page tells that it was written with another `summary_pages`.
-pub(super) fn refuse_summaries<T>(at: Ppn) -> Result<T, FtlError> {
-    Err(FtlError::Foreign(format!(
-        "one of the device and its settings has a summary in the last page of each block, and the \
-         other has none, as page {at} shows: open it with `summary_pages` as it was when the device \
-         was first written"
-    )))
 }
 
 /// The next page of a block to probe if the previous ones are blank: the second one, and if reads

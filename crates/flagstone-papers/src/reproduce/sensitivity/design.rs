@@ -19,7 +19,7 @@ pub enum PointKind {
     /// One setting, by index, is changed.
     One(usize),
     /// A point of a grid: several settings are changed, each to one of its values.
-    Grid(u32),
+    Grid,
     /// A point of the search for more holding claims, in this round.
     Climb(u32),
     /// A point of the first half of the sample.
@@ -112,7 +112,7 @@ impl Design {
                     let mut changed = point.clone();
                     changed.kind = match point.kind {
                         PointKind::Default => PointKind::One(nth),
-                        _ => PointKind::Grid(0),
+                        _ => PointKind::Grid,
                     };
                     changed.put(open, value.clone(), set.clone());
                     changed
@@ -121,13 +121,6 @@ impl Design {
                 std::iter::once(point).chain(changed)
             };
             points = points.into_iter().flat_map(with_values).collect();
-        }
-        let mut number = 0;
-        for point in &mut points {
-            if let PointKind::Grid(own) = &mut point.kind {
-                *own = number;
-                number += 1;
-            }
         }
         Design {
             settings: open.names(),

@@ -6,7 +6,8 @@ use super::{MetaState, NONE};
 use crate::ftl::checksum::WHOLE_BYTES_MAX;
 use crate::ftl::doubt::refuse_size;
 use crate::ftl::{
-    BlockState, Cause, Ftl, FtlError, Header, LogPage, Mounted, PageKind, doubt_number, header,
+    BlockState, Cause, Ftl, FtlError, Header, LogPage, Mounted, PageKind, SLOT_BYTES, doubt_number,
+    header,
 };
 use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
@@ -156,9 +157,11 @@ impl Ftl {
             let slots = self.map.bytes_from(page as u32);
             let len = read.data_bytes.min(slots.len());
             slots[..len].copy_from_slice(&data[..len]);
-            let beyond = &data[len..read.data_bytes];
-            if beyond.iter().any(|&byte| byte != 0xff) && !self.flash.never_fails() {
-                return refuse_size(Lpn(self.map.pages()), self.map.pages());
+            let mut beyond = data[len..read.data_bytes].iter();
+            let written = beyond.position(|&byte| byte != 0xff);
+            if let Some(byte) = written.filter(|_| !self.flash.never_fails()) {
+                let (pages, entry) = (self.map.pages(), byte / SLOT_BYTES);
+                return refuse_size(Lpn(pages + entry as u32), pages);
             }
             let place = self.journal.place(self.geometry.block_of(Ppn(at)));
             self.journal.pool[place.expect("the root was doubted")].live += 1;
