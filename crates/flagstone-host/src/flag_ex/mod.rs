@@ -44,7 +44,8 @@
 //!             R13. More transactions have pending records in a page than a version can list.
 //!
 //! Departures  D1. Records are not taken out of the log buffer when their page is evicted: commits
-//!                 of others force it all the time, and LSNs are places in the log.
+//!                 of others force it all the time, and LSNs are places in the log. What the
+//!                 log would be without them is counted (`LogStats::pages_if_removed`).
 //!             D2. Pages go out before their log records, so LSNs that a cut takes back can be on
 //!                 flash. A restart leaves a gap in the log that is wider than that.
 //!             D3. A commit that is in the log is acknowledged when that is durable; its flags are
@@ -330,6 +331,7 @@ impl Verbs for FlagEx {
         frame.owner = pending.first().map(|first| first.tx);
         frame.fresh.clear();
         tools.written(at);
+        self.log.leave(|_, page| page == at);
         Ok(issue)
     }
 
@@ -396,6 +398,7 @@ impl Verbs for FlagEx {
         let Some(known) = self.txs.remove(&tx) else {
             return Ok(now);
         };
+        self.log.leave(|of, _| of == tx);
         for (rid, before) in known.before {
             let Some(frame) = tools.pool.peek_mut(rid.page) else {
                 if before.fresh.is_some() {

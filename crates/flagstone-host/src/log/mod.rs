@@ -25,6 +25,7 @@
 
 mod change;
 mod entry;
+mod removed;
 mod room;
 mod settings;
 #[cfg(test)]
@@ -40,6 +41,7 @@ use flagstone::ftl::{doubt_number, spare_number};
 use flagstone::layout;
 use flagstone::layout::{Layout, get, put};
 use flagstone::units::{Lpn, Nanos, TxId};
+use removed::Removed;
 use std::collections::{BTreeSet, VecDeque};
 
 layout! {
@@ -97,6 +99,9 @@ pub struct LogStats {
     pub forces: u64,
     /// Log pages written, masters included.
     pub pages_written: u64,
+    /// Log pages that these forces would have written if records left the buffer with their page and
+    /// with an aborted transaction ([FlagCommit] §4.1), masters included.
+    pub pages_if_removed: u64,
     /// Log pages read.
     pub pages_read: u64,
 }
@@ -199,6 +204,7 @@ pub(super) struct Log {
     /// after it.
     failed: Option<HostError>,
     image: Vec<u8>,
+    removed: Removed,
     stats: LogStats,
 }
 
@@ -229,6 +235,7 @@ impl Log {
             kept: 0,
             failed: None,
             image: Vec::new(),
+            removed: Removed::default(),
             stats: LogStats::default(),
         };
         let mut page = Vec::new();
@@ -279,6 +286,7 @@ impl Log {
         log.buffer
             .extend_from_slice(&bytes[(tail - start) as usize..(end - start) as usize]);
         log.forced = end;
+        log.removed = Removed::at(end % payload);
         log.opened = end;
         log.found = start + at as u64;
         let tape = Tape {
@@ -385,6 +393,7 @@ impl Log {
         self.start = number * self.payload;
         self.buffer.clear();
         self.forced = self.start;
+        self.removed = Removed::default();
         self.before = self.epoch;
     }
 
@@ -428,9 +437,16 @@ impl Log {
         }
         let lsn = self.end();
         entry.emit(&mut self.buffer);
+        self.removed.append(entry, bytes);
         self.stats.records += 1;
         self.stats.bytes += bytes;
         Ok(lsn)
+    }
+
+    /// The records that `leaves` selects by transaction and page would leave the buffer, if they
+    /// could: only counted, see [`LogStats::pages_if_removed`].
+    pub(super) fn leave(&mut self, leaves: impl Fn(TxId, Lpn) -> bool) {
+        self.removed.leave(leaves);
     }
 
     /// Makes the stream durable up to `to`. If part of that is not written yet, writes the whole
@@ -480,6 +496,7 @@ impl Log {
             }
         }
         self.stats.forces += 1;
+        self.stats.pages_if_removed += self.removed.force(self.payload);
         self.forced = end;
         if self.recent.len() == RECENT
             && let Some((_, when)) = self.recent.pop_front()
@@ -573,6 +590,7 @@ impl Log {
         put(&mut master, log_master::CHECKPOINT, checkpoint);
         put(&mut master, log_master::OLDEST, self.oldest);
         self.stats.pages_written += 1;
+        self.stats.pages_if_removed += 1;
         let put = store.put(now, self.place.first, &master);
         put.inspect_err(|error| self.failed = Some(error.clone()))
     }

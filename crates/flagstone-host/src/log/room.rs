@@ -41,6 +41,8 @@ impl Log {
         }
         let body = vec![0; (rest + more - least) as usize];
         let filling = LogRecord::mark(What::Filling, TxId(0), 0, &body);
-        self.append(&filling).map(|_| ())
+        self.append(&filling)?;
+        self.removed.fill(self.payload);
+        Ok(())
     }
 }

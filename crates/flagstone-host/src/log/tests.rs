@@ -337,3 +337,36 @@ fn a_page_of_a_larger_log_is_not_taken_for_its_first() {
     let refused = Log::open(&mut pages, Nanos::ZERO, place).err();
     assert!(matches!(refused, Some(HostError::Config(why)) if why.contains("log_pages")));
 }
+
+/// Each force has four changes of two pages and a commit, more than a page of the log has room for.
+#[test]
+fn pages_without_removed_records_are_counted_and_with_all_records_are_those_written() {
+    for padded in [false, true] {
+        let place = LogPlace { padded, ..PLACE };
+        let counted = |leave: &[(u64, u32)]| {
+            let mut pages = Pages::default();
+            let (mut log, _) = open_at(&mut pages, place);
+            log.reset_stats();
+            for tx in 1..=2 {
+                for page in [1, 1, 2, 2] {
+                    let rid = crate::Rid {
+                        page: Lpn(page),
+                        slot: 0,
+                    };
+                    let change = LogRecord::change(TxId(tx), 0, rid, None, Some(&[0; 7]));
+                    log.append(&change).expect("there is room");
+                    log.leave(|of, at| leave.contains(&(of.0, at.0)));
+                }
+                append(&mut log, &mut pages, tx..tx + 1, 32);
+            }
+            (log.stats().pages_written, log.stats().pages_if_removed)
+        };
+        // Each force has 160 bytes, 96 or 32, and a page 112. Only three pages instead of two tell
+        // the forms apart: what is not padded is written again.
+        let some = if padded { 2 } else { 3 };
+        assert_eq!(counted(&[]), (4, 4), "padded {padded}");
+        assert_eq!(counted(&[(1, 2), (2, 2)]), (4, some), "padded {padded}");
+        let all = [(1, 1), (1, 2), (2, 1), (2, 2)];
+        assert_eq!(counted(&all), (4, 2), "padded {padded}");
+    }
+}

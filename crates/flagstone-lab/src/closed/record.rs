@@ -90,6 +90,9 @@ pub struct ClosedRecord {
     pub pages_stolen: u64,
     /// Log pages that the host wrote, and records.
     pub log_pages: u64,
+    /// Log pages that the host would have written if records left the log's buffer with their page
+    /// ([FlagCommit] §4.1).
+    pub log_pages_if_removed: u64,
     /// See `log_pages`.
     pub log_records: u64,
     /// Log forces that wrote something.
@@ -215,6 +218,7 @@ impl ClosedRecord {
             pages_written: stats.pages_written,
             pages_stolen: stats.pages_stolen,
             log_pages: stats.log.pages_written,
+            log_pages_if_removed: stats.log.pages_if_removed,
             log_records: stats.log.records,
             log_forces: stats.log.forces,
             flash: flash_by_cause(flash, setup.device.config.scrub.is_some()),

@@ -307,6 +307,10 @@ fn metrics(record: &ClosedRecord) -> BTreeMap<String, f64> {
         ("log_forces_per_tx", record.log_forces as f64 / committed),
         ("log_pages_per_tx", record.log_pages as f64 / committed),
         (
+            "log_pages_if_removed_per_tx",
+            record.log_pages_if_removed as f64 / committed,
+        ),
+        (
             "gc_elapsed_ms_per_tx",
             record.gc_ns as f64 / 1e6 / committed,
         ),
