@@ -77,7 +77,7 @@ impl SmallHost {
         small
     }
 
-    fn open(&mut self) -> Result<(), HostError> {
+    pub(super) fn open(&mut self) -> Result<(), HostError> {
         let flash = Box::new(self.flash.clone());
         let (stack, config) = (self.stack, &self.config);
         let host = Host::open(

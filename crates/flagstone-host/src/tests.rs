@@ -174,3 +174,27 @@ fn a_host_whose_log_is_near_its_end_takes_no_changes_and_can_be_read() {
         assert_eq!(value, Some(b"here".to_vec()), "{stack}");
     }
 }
+
+/// A commit that is in the log alone vanishes if the log is taken for a new one. The control is the
+/// size with which the database was made.
+#[test]
+fn a_database_with_a_larger_log_is_refused() {
+    for stack in [Stack::Wal, Stack::CfcEx, Stack::AfcEx] {
+        let made = config().log_pages;
+        let mut opened = Vec::new();
+        for log_pages in made..40 {
+            let mut small = SmallHost::new(stack, config());
+            let tx = small.begin();
+            small.write(tx, rid(3, 0), Some(b"here"));
+            small.commit(tx);
+            small.host = None;
+            small.config.log_pages = log_pages;
+            if small.open().is_ok() {
+                let tx = small.begin();
+                assert_eq!(small.value(tx, rid(3, 0)), Some(b"here".to_vec()));
+                opened.push(log_pages);
+            }
+        }
+        assert_eq!(opened, [made], "{stack}");
+    }
+}

@@ -169,6 +169,31 @@ impl Tape {
     }
 }
 
+/// The database was made with another number of log pages, as page `at` tells.
+fn no_log(at: Lpn) -> HostError {
+    HostError::Config(format!(
+        "page {at} is not of this log: open the database with log_pages as it was made"
+    ))
+}
+
+/// Fails if a page of a log without a master was written: a log has its master before all other
+/// pages, so the page is of a log that began elsewhere. Pages that were never written are not read
+/// from flash.
+fn refuse_other_log(
+    store: &mut dyn LogPages,
+    now: Nanos,
+    place: LogPlace,
+) -> Result<(), HostError> {
+    let mut page = Vec::new();
+    for at in place.first.0 + 1..place.first.0 + place.pages {
+        store.get(now, Lpn(at), &mut page)?;
+        if !page.is_empty() {
+            return Err(no_log(Lpn(at)));
+        }
+    }
+    Ok(())
+}
+
 /// The log.
 pub(super) struct Log {
     place: LogPlace,
@@ -242,15 +267,14 @@ impl Log {
         let mut done = store.get(now, place.first, &mut page)?;
         log.stats.pages_read += 1;
         let (mut checkpoint, mut last_tx) = (payload, TxId(0));
-        if !page.is_empty() {
+        if page.is_empty() {
+            refuse_other_log(store, now, place)?;
+        } else {
             let (master, behind) = page
                 .split_at_checked(log_master::SIZE)
                 .ok_or(HostError::LogDamaged(place.first))?;
             if behind.iter().any(|&byte| byte != 0) {
-                return Err(HostError::Config(format!(
-                    "page {} does not begin a log: open the database with log_pages as it was made",
-                    place.first
-                )));
+                return Err(no_log(place.first));
             }
             let number = |what, field, bits| {
                 doubt_number(what, get(master, field), bits).map_err(DeviceError::from)

@@ -353,15 +353,15 @@ fn pages_without_removed_records_are_counted_and_with_all_records_are_those_writ
                         page: Lpn(page),
                         slot: 0,
                     };
-                    let change = LogRecord::change(TxId(tx), 0, rid, None, Some(&[0; 7]));
+                    let change = LogRecord::change(TxId(tx), 0, rid, None, Some(&[0; 3]));
                     log.append(&change).expect("there is room");
                     log.leave(|of, at| leave.contains(&(of.0, at.0)));
                 }
-                append(&mut log, &mut pages, tx..tx + 1, 32);
+                append(&mut log, &mut pages, tx..tx + 1, LogRecord::bytes(0));
             }
             (log.stats().pages_written, log.stats().pages_if_removed)
         };
-        // Each force has 160 bytes, 96 or 32, and a page 112. Only three pages instead of two tell
+        // Each force has 137 bytes, 81 or 25, and a page 112. Only three pages instead of two tell
         // the forms apart: what is not padded is written again.
         let some = if padded { 2 } else { 3 };
         assert_eq!(counted(&[]), (4, 4), "padded {padded}");

@@ -273,11 +273,6 @@ impl Ftl {
         &self.blocks
     }
 
-    /// The blocks, to be pinned or reserved.
-    pub fn blocks_mut(&mut self) -> &mut Blocks {
-        &mut self.blocks
-    }
-
     /// The blocks that are being written.
     pub fn writer(&self) -> &Writer {
         &self.writer
