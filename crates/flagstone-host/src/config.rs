@@ -133,8 +133,8 @@ pub struct HostConfig {
     /// Whether a changed page is written at once (write-through), not at eviction or commit.
     pub write_through: bool,
     /// Number of log pages, at the end of the device: always as the database was made with. A
-    /// greater number is refused. With a smaller one, a log that has not come to its end may look as if it
-    /// was never written.
+    /// greater number is refused. With a smaller one, a log that has not come to its end may look
+    /// as if it was never written.
     pub log_pages: u32,
     /// Whether pages of live transactions may be written out.
     pub steal: bool,

@@ -37,8 +37,8 @@ impl Removed {
         }
     }
 
-    /// The last page is padded: pages have `payload` bytes. The padding is a record, which takes the
-    /// next page as well if it is too long.
+    /// Pads the last page of `payload` bytes. The padding is a record, which takes the next page as
+    /// well if it is too long.
     pub(super) fn fill(&mut self, payload: u64) {
         let rest = (payload - self.end() % payload) % payload;
         self.others += rest;
