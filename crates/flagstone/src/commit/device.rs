@@ -274,6 +274,37 @@ impl Device {
         self.put(now, tx, Write { at, content, cause })
     }
 
+    /// Writes a page outside of any transaction ([LightTx] §3.2). Returns when it is durable. It is
+    /// counted as a transaction of one page.
+    ///
+    /// # Errors
+    /// The protocol takes writes in transactions only, or as [`Device::begin`] and
+    /// [`Device::write`]. Without power loss, the page is then unchanged.
+    pub fn write_outside(
+        &mut self,
+        now: Nanos,
+        at: Lpn,
+        data: &[u8],
+    ) -> Result<Nanos, DeviceError> {
+        if !self.info.outside {
+            let protocol = self.info.name;
+            return Err(DeviceError::TransactionsOnly { protocol });
+        }
+        let tx = self.begin(now)?;
+        self.protocol.outside(tx);
+        let written = self
+            .write(now, tx, at, data)
+            .and_then(|taken| self.commit(taken.next, tx));
+        match written {
+            Ok(done) => Ok(done.expect("a write outside of transactions waits for no group")),
+            Err(error) if error.is_power_loss() => Err(error),
+            Err(error) => {
+                self.abort(now, tx)?;
+                Err(error)
+            }
+        }
+    }
+
     /// Trims a page in a transaction: it reads as empty once the transaction has committed.
     ///
     /// # Errors

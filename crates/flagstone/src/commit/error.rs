@@ -89,6 +89,11 @@ pub enum DeviceError {
         /// The protocol.
         protocol: &'static str,
     },
+    /// The protocol takes writes in transactions only.
+    TransactionsOnly {
+        /// The protocol.
+        protocol: &'static str,
+    },
     /// The snapshot was ended because its room was needed.
     SnapshotEnded,
     /// The FTL cannot continue.
@@ -155,6 +160,9 @@ impl fmt::Display for DeviceError {
             DeviceError::Unresolved => f.write_str(
                 "transactions are in doubt: say which of them have committed (`resolve`) first",
             ),
+            DeviceError::TransactionsOnly { protocol } => {
+                write!(f, "{protocol} takes writes in transactions only: begin one")
+            }
             DeviceError::NoSnapshots { protocol } => {
                 write!(f, "{protocol} cannot give snapshots: use seal")
             }

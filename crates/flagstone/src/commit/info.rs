@@ -61,6 +61,9 @@ pub struct Info {
     pub reprograms: bool,
     /// Whether transactions are atomic; false for the control.
     pub atomic: bool,
+    /// Whether it takes writes outside of transactions
+    /// ([`Device::write_outside`](super::Device::write_outside)).
+    pub outside: bool,
     /// The form printed in the paper, if it loses data. The default is then a repaired form.
     pub published: Option<Published>,
     /// Modes for campaigns, the default first.
@@ -95,6 +98,7 @@ impl Info {
             live_max: None,
             reprograms: false,
             atomic: true,
+            outside: false,
             published: None,
             modes: &[],
             settings: &[],

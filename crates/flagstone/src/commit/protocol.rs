@@ -140,6 +140,12 @@ pub trait Protocol: Owner + Duplicate {
         Ok(())
     }
 
+    /// Declares that a transaction is one write outside of transactions, before that write. Called
+    /// only if [`Info::outside`] says so.
+    fn outside(&mut self, tx: TxId) {
+        let _ = tx;
+    }
+
     /// The work that the device must do before a transaction writes or commits. Called again after
     /// each piece of work; `round` counts from 0. A protocol does not start the collector itself,
     /// except MixSL when it restarts a full log.

@@ -3,10 +3,11 @@
 //!
 //! Codes       D5 of [`lighttx`]
 
-use crate::small_device::{EVERYTHING, FILLER, NOTHING, PAGES, Small, form};
-use flagstone::commit::{Kind, Options};
-use flagstone::ftl::Operation;
-use flagstone::units::Lpn;
+use crate::small_device::{EVERYTHING, FILLER, NOTHING, PAGES, Small, form, unwaited};
+use flagstone::commit::{DeviceError, Kind, Options};
+use flagstone::ftl::{Operation, header};
+use flagstone::nand::Cut;
+use flagstone::units::{Lpn, Nanos};
 
 fn light(as_published: bool) -> Small {
     Small::new(Kind::LightTx, form(as_published).with("zone_blocks", 6))
@@ -187,4 +188,73 @@ fn recovery_reads_the_zones_only() {
 fn a_transaction_that_finds_the_device_full_leaves_nothing_behind() {
     let options = Options::default().with("zone_blocks", 6);
     assert!(Small::gives_up_cleanly(Kind::LightTx, &options));
+}
+
+/// Writes outside of transactions (TxCnt 1, no TxID), between transactions that write the same
+/// page: the last acknowledged value of page 0, and one whose write was asked for, before the power
+/// fails. With `early`, for a control, a write is acknowledged when it is asked for.
+fn outside(kind: Kind, small: &mut Small, early: bool) -> (u8, Option<u8>) {
+    let mut last = 0;
+    for value in 1..30 {
+        if early {
+            last = value;
+        }
+        let now = small.now;
+        let done = if value % 3 == 0 {
+            small.try_put(&[(0, value), (value.into(), value)])
+        } else {
+            let done = small.device().write_outside(now, Lpn(0), &[value]);
+            done.map(|done| small.now = done)
+        };
+        if done.is_err() {
+            return (last, (!early).then_some(value));
+        }
+        last = value;
+        assert_eq!(small.value(0), value, "{kind}");
+    }
+    (last, None)
+}
+
+#[test]
+fn a_write_outside_of_transactions_counts_by_itself() {
+    for kind in [Kind::LightTx, Kind::MhlD] {
+        let lost = |early: bool| {
+            let (mut lost, mut cuts) = (0, 0);
+            for at in 1..120 {
+                for dice in [NOTHING, EVERYTHING, at] {
+                    let small = Small::new(kind, unwaited(kind));
+                    let torn = dice == at;
+                    let mut small = small.arm(Cut { at, dice, torn });
+                    let (last, asked) = outside(kind, &mut small, early);
+                    if small.now == Nanos::ZERO {
+                        continue;
+                    }
+                    let found = small.restart(dice).value(0);
+                    cuts += 1;
+                    lost += u32::from(found != last && Some(found) != asked);
+                }
+            }
+            assert!(cuts > 300, "{kind}");
+            lost
+        };
+        assert_eq!(lost(false), 0, "{kind}");
+        assert!(lost(true) > 0, "{kind}: the control");
+    }
+    let mut small = light(false);
+    let now = small.now;
+    small
+        .device()
+        .write_outside(now, Lpn(0), &[1])
+        .expect("it is taken");
+    let at = small.slot(0).ppn().expect("it is mapped");
+    let mut spare = [0; header::SIZE + 8];
+    small.device().ftl().peek(at, &mut [], &mut spare);
+    let (id, count) = ([0; 4], [1, 0, 0, 0]);
+    assert_eq!(spare[header::SIZE..], [id, count].concat(), "TxID, TxCnt");
+    let mut small = Small::new(Kind::Seal, Options::default());
+    let refused = small.device().write_outside(Nanos::ZERO, Lpn(0), &[1]);
+    assert_eq!(
+        refused,
+        Err(DeviceError::TransactionsOnly { protocol: "seal" })
+    );
 }

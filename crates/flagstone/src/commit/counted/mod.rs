@@ -7,7 +7,7 @@
 //! The engine holds the last page of a transaction back until the commit. This page states the
 //! number of pages of the transaction. The transaction is committed once that many of its pages are
 //! on flash, in any place and order. A page without a transaction counts by itself: copies of the
-//! collector are written like this.
+//! collector, and what the host writes outside of transactions.
 //!
 //! The protocols differ in where a transaction's pages go: [`Rule`].
 
@@ -32,7 +32,7 @@ use zones::Zones;
 layout! {
     /// What a spare area says behind its header.
     pub count_record: 12 => {
-        TXID:  4, "the transaction; 0 for a copy, which belongs to none";
+        TXID:  4, "the transaction; 0 for a copy and for a write outside of transactions";
         TXCNT: 4, "pages of the transaction, in its last page; 0 in the others";
         TXVER: 4, "order of the commits, in the last page; 0 in the others";
     }
@@ -49,6 +49,7 @@ const ZONE_BLOCKS: Setting = Setting {
 const INFO: Info = Info {
     paper: "LightTx",
     isolation: Isolation::Serializable,
+    outside: true,
     settings: &[ZONE_BLOCKS],
     tail: &[count_record::RECORD],
     root: Some(zones::fields),
@@ -154,6 +155,8 @@ struct Counted<R> {
     active: TxTable<Active>,
     zones: Zones,
     rule: R,
+    /// The last transaction that is a write outside of transactions.
+    outside: Option<TxId>,
 }
 
 /// Recovers a protocol. With `trust_all`, commits that the mapping table already contains are
@@ -180,6 +183,7 @@ fn recover<R: Rule>(
             active: TxTable::new(),
             zones,
             rule,
+            outside: None,
         }),
         done,
         rulings: rulings.into_list(),
@@ -189,6 +193,16 @@ fn recover<R: Rule>(
 impl<R: Rule> Counted<R> {
     fn head(&self, tx: TxId) -> Option<u32> {
         self.active.get(tx)?.head
+    }
+
+    /// The number of a transaction in its pages: 0 for a write outside of transactions.
+    #[inline]
+    fn number(&self, tx: TxId) -> u32 {
+        if self.outside == Some(tx) {
+            0
+        } else {
+            narrow(tx.0)
+        }
     }
 
     /// Releases the state of an ended transaction.
@@ -256,6 +270,10 @@ impl<R: Rule> Protocol for Counted<R> {
         Ok(())
     }
 
+    fn outside(&mut self, tx: TxId) {
+        self.outside = Some(tx);
+    }
+
     /// Ensures that a block can be opened.
     #[inline]
     fn in_the_way(
@@ -281,11 +299,12 @@ impl<R: Rule> Protocol for Counted<R> {
         write: Write<'_>,
     ) -> Result<Taken, FtlError> {
         refuse_beyond(tx, self.zones.last_tx)?;
+        let id = self.number(tx);
         let active = self.active.open(tx);
         let plane = self.rule.plane(ftl, active.head);
         let mut taken = Taken::at(now);
         if active.held.is_some() {
-            taken.done = program(ftl, now, tx, active, plane, 0, 0, &mut self.zones)?;
+            taken.done = program(ftl, now, id, active, plane, 0, 0, &mut self.zones)?;
         }
         active.held.hold(write);
         Ok(taken)
@@ -300,7 +319,7 @@ impl<R: Rule> Protocol for Counted<R> {
     /// Programs the held-back page as the last one, waits for all pages, and maps them.
     #[inline]
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
-        let head = self.head(tx);
+        let (head, id) = (self.head(tx), self.number(tx));
         let plane = self.rule.plane(ftl, head);
         let mut done = now;
         // `get_mut`, not `take`: if the device is full, the transaction remains live.
@@ -311,7 +330,7 @@ impl<R: Rule> Protocol for Counted<R> {
         {
             let count = active.programs.len() as u32 + 1;
             let version = self.zones.next_version();
-            program(ftl, now, tx, active, plane, count, version, &mut self.zones)?;
+            program(ftl, now, id, active, plane, count, version, &mut self.zones)?;
             done = ftl.sync(now, active.writes.done)?;
             self.zones.committed(done);
             active.writes.publish(ftl);
@@ -380,13 +399,13 @@ impl<R: Rule> Protocol for Counted<R> {
     }
 }
 
-/// Programs the held-back page of a transaction on `plane` (`None`: the next in turn); `count` and
-/// `version` are 0 unless it is the last page. Returns when it is done.
+/// Programs the held-back page of the transaction with the number `id` on `plane` (`None`: the next
+/// in turn); `count` and `version` are 0 unless it is the last page. Returns when it is done.
 #[inline]
 fn program(
     ftl: &mut Ftl,
     now: Nanos,
-    tx: TxId,
+    id: u32,
     active: &mut Active,
     plane: Option<u32>,
     count: u32,
@@ -394,7 +413,6 @@ fn program(
     zones: &mut Zones,
 ) -> Result<Nanos, FtlError> {
     let (at, kind, cause, bytes) = active.held.get();
-    let id = narrow(tx.0);
     let mut tail = [0; count_record::SIZE];
     put(&mut tail, count_record::TXID, id.into());
     if count > 0 {
