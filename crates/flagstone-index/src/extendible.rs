@@ -109,17 +109,19 @@ impl Extendible {
         self.directory[(hash(key) & ((1 << self.depth) - 1)) as usize]
     }
 
-    /// The place of a key, or the place where it would be inserted.
+    /// The place of a key, or the place where it would be inserted: the first page of its bucket
+    /// with space, or the last one.
     fn seek(&mut self, now: Nanos, key: Key) -> Result<(Seat, Nanos)> {
-        let (shape, first, used) = (self.shape, self.bucket(key), self.space.used());
-        walk(
-            &mut self.cache,
-            shape,
-            now,
-            first,
-            used.into(),
-            |_, page| shape.search(page, key),
-        )
+        let (shape, first, used) = (self.shape, self.bucket(key), self.space.used().into());
+        let mut room = None;
+        let ((last, record), now) = walk(&mut self.cache, shape, now, first, used, |at, page| {
+            if room.is_none() && !shape.is_full(page) {
+                room = Some(at);
+            }
+            shape.search(page, key)
+        })?;
+        let at = room.filter(|_| record.is_none()).unwrap_or(last);
+        Ok(((at, record), now))
     }
 
     /// Splits the full bucket of a key by one more bit.
@@ -297,6 +299,21 @@ mod tests {
         for key in 0..800 {
             let (found, _) = index.get(now, key).expect("a good store");
             assert_eq!(found, Some(key + 1), "{key}");
+        }
+        assert_eq!(index.check(), Ok(()));
+    }
+
+    /// Fails if a new record takes an overflow page although a page before it has space.
+    #[test]
+    fn records_that_come_and_go_take_no_more_pages() {
+        let settings = Settings::new().with("depth_max", 1);
+        let (mut index, mut now) = blank(open, &settings, 256, 256);
+        for key in 0..400 {
+            now = index.insert(now, key, key).expect("room");
+        }
+        for key in 400..20_000 {
+            now = index.delete(now, key - 400).expect("it is there");
+            now = index.insert(now, key, key).expect("room that others left");
         }
         assert_eq!(index.check(), Ok(()));
     }
