@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,13 @@ def within(seconds: float, holds) -> bool:
     while not holds() and time.monotonic() < end:
         time.sleep(0.1)
     return holds()
+
+
+def test_values_of_a_sweep_are_toml_whatever_their_characters():
+    import flagstone.sweeps as sweeps
+
+    values = {"a \U0001f600": ["\U0001f600 \x7f \"\\ \n \x01 é", 1, 2.5, True, {"b": "c"}]}
+    assert tomllib.loads(f"values = {sweeps._toml(values)}") == {"values": values}
 
 
 def look_no_more() -> None:

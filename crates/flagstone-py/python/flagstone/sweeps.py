@@ -227,7 +227,9 @@ def _keep(out: str, name: str, content: bytes) -> None:
 def _toml(value: Any) -> str:
     """A value as TOML on one line."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(str(key))} = {_toml(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{_toml(str(key))} = {_toml(one)}" for key, one in value.items()) + " }"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(os.fspath(value) if isinstance(value, os.PathLike) else value)
+    # TOML has no surrogate pairs, which JSON escapes a character beyond U+FFFF as.
+    text = json.dumps(os.fspath(value) if isinstance(value, os.PathLike) else value, ensure_ascii=False)
+    return text.replace("\x7f", "\\u007f")
