@@ -146,8 +146,8 @@ pub fn save(output: &Output, device: &Device, setup: &Setup) -> Result<u64, Imag
     Ok(file.len() as u64)
 }
 
-/// Starts a device from a file of [`save`]: the protocol recovers from the flash. `timing` may
-/// differ from that of the saved device; virtual time starts at zero.
+/// Starts a device from a file of [`save`]: the protocol recovers from the flash. `timing` and
+/// `copy_back` may differ from those of the saved device; virtual time starts at zero.
 ///
 /// # Errors
 /// The file cannot be read, is not an image, is damaged, or is of another geometry or setup.
@@ -155,6 +155,7 @@ pub fn load(
     path: &Path,
     geometry: &Geometry,
     timing: Timing,
+    copy_back: bool,
     setup: &Setup,
 ) -> Result<Device, ImageError> {
     let fail = |why| ImageError {
@@ -164,7 +165,10 @@ pub fn load(
     let bytes = inputs::bytes(path).map_err(|error| fail(Why::Io("read", error)))?;
     let contents = read(&bytes, geometry, setup).map_err(fail)?;
     let chip = Chip::with_contents(*geometry, timing, contents);
-    let chip = chip.map_err(|what| fail(Why::Damaged(what)))?;
+    let mut chip = chip.map_err(|what| fail(Why::Damaged(what)))?;
+    if copy_back {
+        chip = chip.with_copy_back();
+    }
     let Setup {
         kind,
         config,

@@ -265,6 +265,7 @@ impl Setup {
             image,
             &self.device.geometry,
             self.device.timing,
+            self.device.copy_back,
             &self.saved(),
         )?;
         let pages = (0..device.pages()).map(|at| device.ftl().slot(Lpn(at)).ppn());

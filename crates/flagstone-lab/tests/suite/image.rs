@@ -31,7 +31,7 @@ fn setup(kind: Kind) -> Setup {
 }
 
 fn load(path: &Path, setup: &Setup) -> Result<Device, ImageError> {
-    image::load(path, &GEOMETRY, Timing::default(), setup)
+    image::load(path, &GEOMETRY, Timing::default(), false, setup)
 }
 
 fn contents(device: &mut Device, now: Nanos) -> Vec<Option<Vec<u8>>> {
@@ -128,7 +128,7 @@ fn a_file_that_is_not_this_device_is_refused_with_the_reason() {
         blocks_per_plane: 64,
         ..GEOMETRY
     };
-    let error = image::load(&path, &geometry, Timing::default(), &right)
+    let error = image::load(&path, &geometry, Timing::default(), false, &right)
         .err()
         .expect("another shape");
     assert!(

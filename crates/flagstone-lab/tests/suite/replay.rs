@@ -4,6 +4,8 @@ use flagstone::commit::{Isolation, Kind, Options};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::nand::Cell;
 use flagstone_lab::device::DeviceSpec;
+use flagstone_lab::image;
+use flagstone_lab::output::Output;
 use flagstone_lab::replay::{InputName, ReplayRecord, Setup, Terms, by_cause, script_of};
 use flagstone_lab::workload::{Pattern, Workload};
 use std::collections::BTreeSet;
@@ -200,6 +202,24 @@ fn copies_within_a_plane_leave_the_channel_to_others() {
     let (across, within) = (copying(false), copying(true));
     let copies = |record: &ReplayRecord| by_cause(record, Operation::Program, Cause::Gc);
     assert!(copies(&within) > 1_000);
+    assert!(within.virtual_ns < across.virtual_ns * 9 / 10);
+}
+
+#[test]
+fn a_saved_device_copies_within_a_plane_as_a_filled_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let copying = |copy_back| {
+        let mut setup = setup(Kind::Plain);
+        setup.device.timing.transfer_ps_per_byte = 100_000;
+        setup.device.copy_back = copy_back;
+        let (device, _) = setup.fill().filled().unwrap();
+        let output = Output::new(&path, &[]).unwrap();
+        image::save(&output, &device, &setup.saved()).unwrap();
+        let script = script_of(&workload()).expect("a workload");
+        setup.run_saved(&path, &script, &source()).unwrap()
+    };
+    let (across, within) = (copying(false), copying(true));
     assert!(within.virtual_ns < across.virtual_ns * 9 / 10);
 }
 
