@@ -28,6 +28,9 @@ const POWER_ON: u64 = 30 * 24;
 /// Fraction of the logical pages in use.
 const FILL: f64 = 0.8;
 
+/// The fewest logical pages: one to write and another that is only read, of those in use.
+const PAGES_MIN: u32 = 3;
+
 /// Reads per hour; one in four is of the written pages.
 const READS: u32 = 12;
 
@@ -169,6 +172,13 @@ impl Life {
             },
         };
         world.start().map_err(|error| error.to_string())?;
+        let pages = world.device().pages();
+        if pages < PAGES_MIN {
+            return Err(format!(
+                "device {} has {pages} logical pages under {}: a life needs {PAGES_MIN}",
+                self.device.name, self.kind
+            ));
+        }
         let mut hour = 0;
         if let Err(error) = world.live(&mut hour) {
             world.record.stopped = Some((hour, error.to_string()));

@@ -81,3 +81,36 @@ fn equal_lives_are_equal() {
     let year = || live(Kind::Seal, YEAR / 4, (true, true));
     assert_eq!(year(), year());
 }
+
+#[test]
+fn a_device_with_hardly_any_pages_is_refused_or_lives() {
+    let tables = |over_provision: f64| {
+        format!(
+            "preset = \"worn\"\n[geometry]\nblocks_per_plane = 8\npages_per_block = 8\n[ftl]\n\
+             over_provision = {over_provision}\n"
+        )
+    };
+    let (mut refused, mut lived) = (0, 0);
+    for nth in 0..100 {
+        let text = tables(0.9 + f64::from(nth) / 1000.0);
+        let Ok(device) = DeviceSpec::parse(&text, "tiny") else {
+            continue;
+        };
+        let life = Life {
+            kind: Kind::Plain,
+            device,
+            hours: 48,
+            seed: 1,
+            scrubs: true,
+            cuts: false,
+        };
+        match life.run() {
+            Ok(_) => lived += 1,
+            Err(why) => {
+                assert!(why.contains("logical pages"), "{why}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0 && lived > 0, "{refused} {lived}");
+}
