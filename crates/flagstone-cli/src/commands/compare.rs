@@ -224,6 +224,9 @@ impl Display for Subject<'_> {
 /// Compares protocols: over a grid (`--over`), below databases (`--stack`), or at one point.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     checks::options(args)?;
+    if let Some(path) = &args.html {
+        output(args, path)?;
+    }
     if !args.over.is_empty() {
         return over::run(args);
     }
@@ -232,11 +235,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let comparison = Comparison::new(args)?;
     checks::page_sizes(comparison.sizes);
-    let inputs: Vec<&Path> = args.trace.iter().map(PathBuf::as_path).collect();
     let latencies = args.latencies.as_deref();
-    let latencies = latencies
-        .map(|path| Output::new(path, &inputs))
-        .transpose()?;
+    let latencies = latencies.map(|path| output(args, path)).transpose()?;
     let outcomes = runs::watched("comparing", || comparison.run());
     if let Some(output) = latencies {
         let times = comparison.times.lock().expect("no thread panics with it");
@@ -258,6 +258,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         "protocol",
         suits,
     )
+}
+
+/// The output file `path`, which must be none of the files that are read.
+fn output(args: &Args, path: &Path) -> Result<Output, Failure> {
+    let read = args.trace.iter().chain(&args.image).map(PathBuf::as_path);
+    let read: Vec<&Path> = read.chain([Path::new(&args.device)]).collect();
+    Ok(Output::new(path, &read)?)
 }
 
 /// A comparison of protocols. Each has a device of its own and runs the same transactions.

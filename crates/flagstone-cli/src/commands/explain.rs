@@ -34,7 +34,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if !names.contains(&args.protocol.as_str()) {
         return Err(unknown("protocol", &args.protocol, &names));
     }
-    let output = args.html.as_deref().map(page).transpose()?;
+    let output = args.html.as_deref();
+    let output = output.map(|path| page(path, &[])).transpose()?;
     let story = explain::explain(&args.protocol).expect("it was looked up");
     let story = story.map_err(Failure::Failed)?;
     match &output {
@@ -47,9 +48,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prepares the output file of a page. This fails early, before the story is computed.
-pub(super) fn page(path: &Path) -> Result<Output, Failure> {
-    Ok(Output::new(path, &[])?)
+/// Prepares the output file of a page, which is none of the `inputs`. This fails early, before the
+/// story is computed.
+pub(super) fn page(path: &Path, inputs: &[&Path]) -> Result<Output, Failure> {
+    Ok(Output::new(path, inputs)?)
 }
 
 /// Writes a story as an HTML page.

@@ -3,7 +3,7 @@
 use super::{Failure, device, explain, say};
 use flagstone_campaign::campaign::{Detail, DeviceTraits, RunId, tell};
 use flagstone_campaign::explain::text;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -38,6 +38,9 @@ Examples:
 
 /// Repeats a run and prints its story, as text or as a page. Exit code 1 if it is violated again.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let read: Vec<&Path> = args.device.iter().map(Path::new).collect();
+    let output = args.html.as_deref();
+    let output = output.map(|path| explain::page(path, &read)).transpose()?;
     let device = args.device.as_deref().map(device::load).transpose()?;
     let device = device.map(|spec| Arc::new(DeviceTraits::of(&spec)));
     let id = RunId::parse_on(&args.run_id, device.as_ref());
@@ -46,7 +49,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         reads: !args.no_reads,
         everything: args.everything,
     };
-    let output = args.html.as_deref().map(explain::page).transpose()?;
     let (story, violated) = tell(&id, detail);
     match &output {
         Some(output) => explain::write(&story, output)?,

@@ -158,6 +158,34 @@ fn an_input_is_never_replaced_by_whatever_name() {
 }
 
 #[test]
+fn a_page_or_the_latencies_replace_no_input() {
+    let writers = Writers::new("page");
+    let (trace, device) = (&writers.trace, &writers.device);
+    let compare = ["compare", trace, "--device", device, "--protocols", "plain"];
+    let replay = ["replay", "a run", "--device", device];
+    for (args, inputs) in [
+        (&[&compare[..], &["--html"]].concat(), &[trace, device][..]),
+        (&[&compare[..], &["--latencies"]].concat(), &[trace, device]),
+        (
+            &[&compare[..], &["--over", "clients=1:2", "--html"]].concat(),
+            &[trace, device],
+        ),
+        (&[&replay[..], &["--html"]].concat(), &[device]),
+    ] {
+        for &input in inputs {
+            let bytes = fs::read(input).unwrap();
+            let said = bad(&[&args[..], &[input]].concat());
+            says(&said, "the output is the same file as the input");
+            assert!(fs::read(input).unwrap() == bytes, "{args:?}");
+        }
+    }
+    // What cannot be written is refused before the first run.
+    let nowhere = writers.place.path("lost/page.html");
+    let said = bad(&[&compare[..], &["--html", &nowhere]].concat());
+    says(&said, "there is no folder");
+}
+
+#[test]
 fn a_link_stays_and_leads_to_the_result() {
     let writers = Writers::new("link");
     let place = &writers.place;

@@ -8,17 +8,15 @@ pub(super) use axis::{Axis, Setting};
 
 use super::report::{Failed, Outcome};
 use super::table::{csv, whole, width, wrap};
-use super::{Args, Comparison, checks};
+use super::{Args, Comparison, checks, output};
 use crate::commands::winners::{self, Cell, Winners, table};
 use crate::commands::{Failure, NOT_DONE, note, runs, say};
 use axis::set;
 use flagstone_lab::effort::Effort;
-use flagstone_lab::output::Output;
 use flagstone_lab::ranking::{Figure, Measured, Row, Standing, millis};
 use flagstone_lab::replay::ReplayRecord;
 use flagstone_papers::sweep::Side;
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// A point of the grid and its measurements.
@@ -91,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Err(Failure::Usage("no protocol supports these options".into()));
     }
     if let Some(path) = &args.html {
-        Output::new(path, &[] as &[&Path])?.write(page::page(&grid).as_bytes())?;
+        output(args, path)?.write(page::page(&grid).as_bytes())?;
     }
     print(args, &mut grid);
     Ok(if failed {

@@ -2,19 +2,17 @@
 //! made on stderr.
 
 use super::table::{self, Column, Table, wrap};
-use super::{Args, Seeds, elsewhere, page};
+use super::{Args, Seeds, elsewhere, output, page};
 use crate::commands::{Failure, NOT_DONE, note, say};
 use flagstone_lab::chart::escape;
 use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::effort::Effort;
-use flagstone_lab::output::Output;
 use flagstone_lab::ranking::separation::Advice;
 use flagstone_lab::ranking::{Measured, Row, Standing};
 use flagstone_lab::replay::ReplayError;
 use flagstone_lab::stop::Stop;
 use rayon::prelude::*;
 use std::fmt::Display;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// The runs of one protocol or stack, one for each seed, and how each ended.
@@ -118,7 +116,7 @@ pub(super) fn report<K: Display, R: Measured, E: Refusal>(
     if let Some(path) = &args.html
         && !rows.is_empty()
     {
-        Output::new(path, &[] as &[&Path])?.write(page_of(args, &rows, printed).as_bytes())?;
+        output(args, path)?.write(page_of(args, &rows, printed).as_bytes())?;
     }
     print(args, &rows, printed);
     let none = refused.len() == all;
