@@ -135,7 +135,15 @@ impl FromStr for Axis {
 fn between(low: f64, high: f64, points: u32, whole: bool) -> Vec<f64> {
     let by_factors = whole && high / low > 8.0;
     let steps = f64::from(points - 1);
+    let step = (high - low) / steps;
     let nth = |n: u32| {
+        // The ends are as given: a rounded one could be beyond the bounds.
+        if n == 0 {
+            return low;
+        }
+        if n == points - 1 {
+            return high;
+        }
         let share = f64::from(n) / steps;
         let value = if by_factors {
             low * (high / low).powf(share)
@@ -143,7 +151,13 @@ fn between(low: f64, high: f64, points: u32, whole: bool) -> Vec<f64> {
             low + (high - low) * share
         };
         // A tenth is rounded to the number 0.1, not to a neighbour of it.
-        let digits = if whole { 1.0 } else { 1e4 };
+        let digits = if whole {
+            1.0
+        } else if step < 1e-3 {
+            1e10
+        } else {
+            1e4
+        };
         (value * digits).round() / digits
     };
     let mut values: Vec<f64> = (0..points).map(nth).collect();
@@ -247,6 +261,8 @@ mod tests {
             [1.0, 8.0, 64.0]
         );
         assert_eq!(values("theta=0.9").unwrap(), [0.9]);
+        assert_eq!(values("load=1e-6..2:3").unwrap(), [1e-6, 1.0, 2.0]);
+        assert_eq!(values("load=1e-6..3e-6:3").unwrap(), [1e-6, 2e-6, 3e-6]);
     }
 
     #[test]
