@@ -339,6 +339,9 @@ impl<'a> Comparison<'a> {
                 (Arc::new(input), source, sizes)
             }
         };
+        let starts = input.script(0).transactions().iter();
+        let last = starts.map(|transaction| transaction.start_ns).max();
+        checks::arrivals(args, last.unwrap_or(0), &device)?;
         let images = args.image.iter().map(Some).chain(std::iter::repeat(None));
         let subjects = kinds.into_iter().zip(images);
         Ok(Comparison {

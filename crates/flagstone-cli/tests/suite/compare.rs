@@ -310,6 +310,35 @@ fn options_that_would_do_nothing_are_refused() {
 }
 
 #[test]
+fn arrivals_beyond_the_end_of_time_are_refused() {
+    let place = Place::new("compare-long");
+    let year_ns = 31_536_000_000_000_000_u64;
+    let table = format!(
+        "time_ns,transaction,op,page,relation\n0,0,write,0,\n0,0,commit,,\n\
+         {year_ns},1,write,1,\n{year_ns},1,commit,,\n"
+    );
+    let (table, trace) = (place.file("a.csv", &table), place.path("a.parquet"));
+    let trace = trace.as_str();
+    good(&["trace", "import", "csv", &table, "-o", trace]);
+    let stacks = [trace, "--stack", "wal", "--speedup", "1e-3"];
+    says(&refused(&stacks), "more than 18 years");
+    let runs = [trace, "--protocols", "plain", "--fill", "0"];
+    for more in [
+        &["--speedup", "1e-3"][..],
+        &["--speedup", "1e-300"],
+        &["--over", "load=1e-3"],
+        &["--speedup", "1", "--repeat", "20"],
+        &["--speedup", "5", "--repeat", "10000"],
+    ] {
+        let said = refused(&[&runs[..], more].concat());
+        says(&said, "more than 18 years");
+    }
+    compare(&[&runs[..], &["--speedup", "1", "--repeat", "18"]].concat());
+    // In a closed loop the times of the trace do not matter.
+    compare(&[&runs[..], &["--repeat", "600"]].concat());
+}
+
+#[test]
 fn what_a_device_does_not_suit_is_told_where_it_runs() {
     let (_, said) = on(MLC, &["--stack", "wal,cfc-ex"], compare);
     says(&said, "left out: cfc-ex");

@@ -155,7 +155,7 @@ impl Script {
     }
 
     /// A script of `transactions` transactions: the first ones, or all of them repeatedly; each
-    /// pass continues the times of the previous one.
+    /// pass continues the times of the previous one, up to the last time of all.
     #[must_use]
     pub fn with_length(&self, transactions: usize) -> Script {
         let mut script = Script {
@@ -163,7 +163,8 @@ impl Script {
             ..Script::default()
         };
         let pass_ns = self.transactions.last().map_or(0, |last| last.start_ns + 1);
-        let passes = (0..).flat_map(|pass| self.transactions.iter().map(move |part| (pass, part)));
+        let passes =
+            (0_u64..).flat_map(|pass| self.transactions.iter().map(move |part| (pass, part)));
         let wanted = if self.transactions.is_empty() {
             0
         } else {
@@ -171,7 +172,7 @@ impl Script {
         };
         for (pass, part) in passes.take(wanted) {
             script.push(
-                pass * pass_ns + part.start_ns,
+                pass.saturating_mul(pass_ns).saturating_add(part.start_ns),
                 part.aborted,
                 self.reads(part),
                 self.trims(part),

@@ -6,6 +6,7 @@ use flagstone::commit::Kind;
 use flagstone::settings::Settings;
 use flagstone_host::Stack;
 use flagstone_lab::closed::Closed;
+use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::replay::Fill;
 use std::cmp::Ordering;
 
@@ -138,6 +139,24 @@ pub(super) fn stacks(args: &Args, stacks: &[Stack]) -> Result<(), Failure> {
 
 const ONE_FORM: &str = "has no effect here: no selected protocol has a published variant that \
                         differs; leave it out";
+
+/// Refuses an open loop whose `last` transaction arrives beyond the end of virtual time, which is
+/// summed over all planes.
+pub(super) fn arrivals(args: &Args, last: u64, device: &DeviceSpec) -> Result<(), Failure> {
+    let planes = f64::from(device.geometry.planes());
+    let is_soon = |speedup| last < u64::MAX && last as f64 / speedup * planes <= i64::MAX as f64;
+    if args.speedup.is_none_or(is_soon) {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "the transactions arrive over more than {:.0} years: give a lower --repeat or a higher \
+         --speedup",
+        i64::MAX as f64 / planes / YEAR_NS
+    )))
+}
+
+/// Nanoseconds per year.
+const YEAR_NS: f64 = 365.0 * 24.0 * 3_600.0 * 1e9;
 
 /// Refuses the first option that was given. `why` explains it.
 fn refuse(options: &[(&str, bool)], why: &str) -> Result<(), Failure> {

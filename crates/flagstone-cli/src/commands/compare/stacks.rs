@@ -84,7 +84,11 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     };
     let (input, source) = input_of(args, smallest)?;
     let kept = match input {
-        Input::Trace(trace) => Kept::Trace(Recording::from_trace(&trace, page_bytes)?),
+        Input::Trace(trace) => {
+            let last = trace.events.last().map_or(0, |event| event.time_ns);
+            checks::arrivals(args, last, &device)?;
+            Kept::Trace(Recording::from_trace(&trace, page_bytes)?)
+        }
         input @ Input::Workloads(_) => Kept::Scripts(input),
     };
     let setup = |stack, nth| closed(args, &set, &device, stack, seeds.nth(nth), &source.name);
