@@ -65,6 +65,9 @@ enum Import {
     Other(Vec<String>),
 }
 
+/// The default of `--max-request-bytes`.
+const REQUEST_MAX: u64 = 64 << 20;
+
 #[derive(Args)]
 struct Files {
     /// The input, or `-` for standard input; gzip and zstd are decompressed.
@@ -97,7 +100,7 @@ struct BlockArgs {
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = page_bytes)]
     page_bytes: u32,
     /// Maximum length of a request; a longer one is an error.
-    #[arg(long, default_value_t = 64 << 20, value_name = "N")]
+    #[arg(long, default_value_t = REQUEST_MAX, value_name = "N")]
     max_request_bytes: u64,
     /// Accept any rate of requests, however implausible.
     #[arg(long)]
@@ -306,6 +309,7 @@ fn import_table(args: &TableArgs) -> Result<(), Failure> {
         (Some(columns), _) => Table::new(columns.clone()),
         (None, Some(preset)) => Table::of(preset),
         (None, None) => {
+            refuse_of_requests(args)?;
             let block = &args.preset_args.block;
             return import_with(&block.files, Effort::Fast, |input, _, sink| {
                 let trace = csv::import(input, block.page_bytes, sink)?;
@@ -316,6 +320,31 @@ fn import_table(args: &TableArgs) -> Result<(), Failure> {
     table.delimiter = args.delimiter.unwrap_or(table.delimiter);
     table.skip_lines = args.skip_lines;
     import_as(table, args.commit_at, &args.preset_args)
+}
+
+/// Refuses options that say how requests are read: the output of `export csv` has none.
+fn refuse_of_requests(args: &TableArgs) -> Result<(), Failure> {
+    let (preset, block) = (&args.preset_args, &args.preset_args.block);
+    let given = [
+        ("--delimiter", args.delimiter.is_some()),
+        ("--skip-lines", args.skip_lines != 0),
+        ("--commit-at", args.commit_at != CommitAt::Request),
+        ("--time-unit", preset.time_unit.is_some()),
+        ("--sector-bytes", preset.sector_bytes.is_some()),
+        (
+            "--max-request-bytes",
+            block.max_request_bytes != REQUEST_MAX,
+        ),
+        ("--any-rate", block.any_rate),
+        ("--whole-pages", block.whole_pages),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => Err(Failure::Usage(format!(
+            "{option} applies only to a table of requests, and a file without --columns and \
+             --preset is read as the output of `trace export csv`: add one of them, or leave it out"
+        ))),
+    }
 }
 
 fn import_as(mut table: Table, commit_at: CommitAt, args: &PresetArgs) -> Result<(), Failure> {

@@ -66,6 +66,24 @@ fn an_option_that_says_nothing_of_a_trace_is_refused() {
     let waits = bad(&[&import[..], &["--waits", "for-us"]].concat());
     says(&waits, "no wait in the log");
     good(&import);
+    let (table, again) = (place.path("t.csv"), place.path("again.parquet"));
+    good(&["trace", "export", "csv", &trace, "-o", &table]);
+    let import = ["trace", "import", "csv", &table, "-o", &again];
+    for option in [
+        &["--delimiter", ";"][..],
+        &["--skip-lines", "1"],
+        &["--commit-at", "flush"],
+        &["--time-unit", "ms"],
+        &["--sector-bytes", "4096"],
+        &["--max-request-bytes", "4096"],
+        &["--any-rate"],
+        &["--whole-pages"],
+    ] {
+        let said = bad(&[&import[..], option].concat());
+        says(&said, option[0]);
+        says(&said, "leave it out");
+    }
+    good(&import);
     let info = ["trace", "info", &trace, "--json", "--relations", "3"];
     assert!(bad(&info).contains("cannot be used with"));
 }
