@@ -26,8 +26,8 @@ enum Action {
     /// Erase every good block, so that the first use finds a blank device. Marks blocks whose erase
     /// fails as bad on the chip.
     Create(Create),
-    /// Recover the device's contents, read every page and compare the counters. Writes nothing.
-    /// Exit code 1 if something is wrong.
+    /// Recover the device's contents, read every page and compare the counters. Writes nothing
+    /// without --scrub. Exit code 1 if something is wrong.
     Check(On),
     /// Print how worn the blocks are, how many more may fail, and the estimated remaining life.
     /// Writes nothing. Exit code 1 if the end of the device is near.
@@ -36,7 +36,7 @@ enum Action {
     /// existing ones.
     Load(Load),
     /// Check that a device holds a whole number of the transactions of `load`, and nothing else.
-    /// Writes nothing. Exit code 1 if something is wrong.
+    /// Writes nothing without --scrub. Exit code 1 if something is wrong.
     Verify(Verify),
 }
 
