@@ -189,13 +189,21 @@ fn fitted(device: &DeviceSpec, pages: u64) -> DeviceSpec {
     let blocks = raw.div_ceil(planes * u64::from(geometry.pages_per_block));
     let blocks = blocks.max(LEAST_BLOCKS).max(LEAST_IN_ALL.div_ceil(planes));
     let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-    geometry.blocks_per_plane = geometry.blocks_per_plane.min(blocks);
+    let all = geometry.blocks_per_plane;
+    let kept = all.min(blocks);
+    geometry.blocks_per_plane = kept;
+    // Bad blocks stay where they are in their planes.
+    spec.factory_bad.retain(|block| block.0 % all < kept);
+    for block in &mut spec.factory_bad {
+        block.0 = block.0 / all * kept + block.0 % all;
+    }
     spec
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flagstone::units::Pbn;
 
     #[test]
     fn a_file_that_holds_something_is_refused() {
@@ -215,6 +223,25 @@ mod tests {
         let refused = open().unwrap_err();
         std::fs::remove_file(&path).expect("the file");
         assert!(refused.contains("is not empty"), "{refused}");
+    }
+
+    #[test]
+    fn a_device_with_bad_blocks_can_be_larger_than_the_index() {
+        let mut device = DeviceSpec::load("small").expect("a preset");
+        let per_plane = device.geometry.blocks_per_plane;
+        let last = device.geometry.blocks() - 1;
+        device.factory_bad = [3, per_plane + 5, last].map(Pbn).into();
+        let smaller = fitted(&device, 10);
+        let kept = smaller.geometry.blocks_per_plane;
+        assert!(kept < per_plane);
+        assert_eq!(smaller.factory_bad, [3, kept + 5].map(Pbn));
+        assert_eq!(fitted(&device, 1 << 40), device);
+        let place = Place::Sim {
+            device: Box::new(device),
+            protocol: Kind::Plain,
+            options: Options::default(),
+        };
+        assert_eq!(place.open(10).map(drop), Ok(()));
     }
 
     /// The places of signatures of ext4, MD, btrfs and the second partition table.
