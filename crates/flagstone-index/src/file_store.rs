@@ -14,6 +14,7 @@ use super::store::{BackingError, BackingStore};
 use aligned::{ALIGNMENT, Aligned};
 use flagstone::units::{Lpn, Nanos};
 use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -170,8 +171,9 @@ impl FileStore {
             }
             other => other.map_err(|error| why_not(&path, direct, error))?,
         };
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(OpenError::InUse { path });
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse { path }),
+            other => other.map_err(|error| why_not(&path, false, error.into()))?,
         }
         let end = file.seek(SeekFrom::End(0));
         let end = end.map_err(|error| why_not(&path, false, error))?;
