@@ -61,7 +61,11 @@ impl Kept {
             version: env!("CARGO_PKG_VERSION").into(),
             settings: run.settings(),
             result: match outcome {
-                Outcome::Done { metrics, .. } => Tasked::Metrics(metrics),
+                Outcome::Done { mut metrics, .. } => {
+                    // JSON has no other numbers: a file with one could not be read again.
+                    metrics.retain(|_, value| value.is_finite());
+                    Tasked::Metrics(metrics)
+                }
                 Outcome::Refused(why) => Tasked::Refused(why),
             },
             sha256: String::new(),

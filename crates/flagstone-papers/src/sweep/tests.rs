@@ -124,6 +124,19 @@ fn what_is_there_is_not_run_again_and_what_is_not_whole_is_named() {
 }
 
 #[test]
+fn a_result_with_an_infinite_metric_is_kept_and_read_without_it() {
+    let text = "title = \"t\"\nsetting = { engine = \"formula\" }\n[[axis]]\n\
+                key = \"formula.page_bytes\"\nvalues = [0.0, 4096.0]\n";
+    let sweep = Sweep::parse(text).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (first, count) = made(&sweep, 1, folder.path());
+    assert_eq!(count, 2);
+    assert_eq!(first[0].metric("memory_bound"), None);
+    assert!(first[1].metric("memory_bound").is_some());
+    assert_eq!(made(&sweep, 1, folder.path()), (first, 0));
+}
+
+#[test]
 fn a_task_of_another_program_is_refused() {
     let task = &Sweep::parse(TEXT).unwrap().tasks[0];
     let foreign = task.json().replace(&task.hash, "00112233445566778899");
