@@ -269,6 +269,7 @@ fn everything_happens_in_a_long_history() {
     }
     // Many groups in few nodes, so that inner nodes with and without blocks merge.
     let crowded = small(1).with("memory", 4096).with("pool_share", 0.5);
+    let crowded = crowded.with("policy", "big");
     assert!(figure(&busy(&crowded), "requests_pulled_down") > 0.0);
     let without = busy(&small(1).with("on_eviction", false).with("prune", false));
     assert_eq!(figure(&without, "committed_on_eviction"), 0.0);
