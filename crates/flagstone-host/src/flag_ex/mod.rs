@@ -79,6 +79,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Bytes of a log record without a body.
 const BARE: u64 = LogRecord::bytes(0) as u64;
 
+/// A limit that exceeds the size of any page, also where its slots have different ages.
+const LARGER: usize = 1 << 24;
+
 /// The old state of a record that a live transaction has changed; or the restored state after an
 /// abort.
 #[derive(Debug, Clone, Default)]
@@ -262,7 +265,7 @@ impl FlagEx {
 impl Verbs for FlagEx {
     /// Reads a page with marks of its pending records. Puts back fresh records that aborts have
     /// restored while the page was not in the pool.
-    fn read_page(&mut self, tools: &mut Tools, now: Nanos, at: Lpn) -> Result<Frame, HostError> {
+    fn read_page(&mut self, _: &mut Tools, now: Nanos, at: Lpn) -> Result<Frame, HostError> {
         let ready = self.device.read(now, at, &mut self.read)?;
         let mut frame = Frame::parse(at, &self.read.image, ready)?;
         for Pending { tx, slots } in &self.read.pending {
@@ -282,7 +285,8 @@ impl Verbs for FlagEx {
         let back: Vec<Rid> = self.orphans.range(page).map(|(&rid, _)| rid).collect();
         for rid in back {
             let orphan = self.orphans.remove(&rid).expect("it was found");
-            frame.set(rid, orphan.value.as_deref(), tools.page_bytes)?;
+            // Until all are back, the page may be larger than it ever was.
+            frame.set(rid, orphan.value.as_deref(), LARGER)?;
             let since = orphan.fresh.expect("only fresh records are orphans");
             frame.fresh.insert(rid.slot, since);
             frame.touch(since);

@@ -7,7 +7,7 @@
 use super::super::config::Mistake;
 use super::super::log::{LogRecord, Lsn, Tape};
 use super::super::tools::Tools;
-use super::{FlagEx, HostError};
+use super::{FlagEx, HostError, LARGER};
 use flagstone::page::{PageError, SlotNo};
 use flagstone::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
@@ -26,9 +26,6 @@ pub(super) fn changes(tape: &Tape) -> BTreeMap<Lpn, Changes<'_>> {
     }
     pages
 }
-
-/// A limit that exceeds the size of any page's records during redo.
-const LARGER: usize = 1 << 24;
 
 impl FlagEx {
     /// Recovers from flags and log. Returns when the database is ready.

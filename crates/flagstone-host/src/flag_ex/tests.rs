@@ -373,6 +373,41 @@ fn r11_what_an_uncommitted_delete_frees_is_not_given_to_others() {
     }
 }
 
+/// Fails if a page cannot be read whose committed copies on flash are larger than what is in the
+/// log, or if an attempt to read it loses a commit.
+#[test]
+fn r4_records_that_were_larger_on_flash_come_back_from_an_abort() {
+    for stack in stacks() {
+        let mut small = SmallHost::new(stack, config());
+        let write = |small: &mut SmallHost, tx, value: &[u8]| {
+            (0..3).for_each(|slot| small.write(tx, rid(0, slot), Some(value)));
+        };
+        let first = small.begin();
+        write(&mut small, first, &[1; 60]);
+        small.commit(first);
+        play(&mut small, &[Evict]);
+        // Only the log has these.
+        let second = small.begin();
+        write(&mut small, second, &[2; 5]);
+        small.commit(second);
+        let (third, over) = (small.begin(), small.begin());
+        small.write(third, rid(0, 3), Some(&[3; 150]));
+        write(&mut small, over, &[4; 5]);
+        play(&mut small, &[Evict]);
+        small.abort(over);
+        small.commit(third);
+        for restarts in [false, true] {
+            if restarts {
+                small.restart(None);
+            }
+            let reader = small.begin();
+            let found = [0, 1, 2, 3].map(|slot| small.value(reader, rid(0, slot)));
+            let right = [vec![2; 5], vec![2; 5], vec![2; 5], vec![3; 150]];
+            assert_eq!(found, right.map(Some), "{stack}");
+        }
+    }
+}
+
 #[test]
 fn a_checkpoint_that_is_cut_leaves_the_one_before() {
     let mut acts = Vec::new();
