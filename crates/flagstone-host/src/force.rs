@@ -199,7 +199,7 @@ fn owner(frame: &Frame) -> TxId {
 }
 
 impl Verbs for Force {
-    fn read_page(&mut self, _: &mut Tools, now: Nanos, at: Lpn) -> Result<Frame, HostError> {
+    fn read_page(&mut self, now: Nanos, at: Lpn) -> Result<Frame, HostError> {
         let writer = self.writers.get(&at).copied();
         let (ready, bytes) = self.device.read(now, writer, at)?;
         let mut frame = Frame::parse(at, bytes.unwrap_or_default(), ready)?;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The verbs of a machine. Before each call the host has checked the arguments and holds the locks.
 pub(super) trait Verbs {
     /// Reads page `at` from the device.
-    fn read_page(&mut self, tools: &mut Tools, now: Nanos, at: Lpn) -> Result<Frame, HostError>;
+    fn read_page(&mut self, now: Nanos, at: Lpn) -> Result<Frame, HostError>;
 
     /// Whether a changed page may be written out now.
     fn may_write_back(&self, _locks: &LockTable, _frame: &Frame) -> bool {
@@ -175,7 +175,7 @@ impl Tools {
             }
             self.pool.remove(victim);
         }
-        let frame = machine.read_page(self, now, at)?;
+        let frame = machine.read_page(now, at)?;
         self.stats.pages_read += 1;
         let (ready, changed) = (frame.ready, frame.changed != 0);
         self.pool.insert(at, frame, write);

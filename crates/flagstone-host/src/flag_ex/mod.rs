@@ -265,7 +265,7 @@ impl FlagEx {
 impl Verbs for FlagEx {
     /// Reads a page with marks of its pending records. Puts back fresh records that aborts have
     /// restored while the page was not in the pool.
-    fn read_page(&mut self, _: &mut Tools, now: Nanos, at: Lpn) -> Result<Frame, HostError> {
+    fn read_page(&mut self, now: Nanos, at: Lpn) -> Result<Frame, HostError> {
         let ready = self.device.read(now, at, &mut self.read)?;
         let mut frame = Frame::parse(at, &self.read.image, ready)?;
         for Pending { tx, slots } in &self.read.pending {

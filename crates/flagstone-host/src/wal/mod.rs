@@ -383,7 +383,7 @@ impl Wal {
 }
 
 impl Verbs for Wal {
-    fn read_page(&mut self, _: &mut Tools, now: Nanos, at: Lpn) -> Result<Frame, HostError> {
+    fn read_page(&mut self, now: Nanos, at: Lpn) -> Result<Frame, HostError> {
         let (ready, image) = self.pages.read(now, at)?;
         Frame::parse(at, image, ready)
     }
