@@ -6,7 +6,7 @@
 
 use super::super::HostError;
 use super::super::config::Mistake;
-use super::super::log::{LogRecord, Lsn, PAGE_HEAD_BYTES, PAGES_MIN, What};
+use super::super::log::{LogRecord, Lsn, PAGES_MIN, What, payload_of};
 use super::super::tools::Tools;
 use super::{BARE, FlagEx};
 use flagstone::units::{Lpn, Nanos, TxId};
@@ -18,7 +18,7 @@ fn kept(ahead: u64, payload: u64) -> u64 {
 
 /// Minimum number of log pages for a buffer of `buffer` bytes.
 pub(super) fn pages_min(buffer: u64, page_bytes: usize) -> u32 {
-    let payload = (page_bytes - PAGE_HEAD_BYTES) as u64;
+    let payload = payload_of(page_bytes);
     ((2 * kept(buffer + payload, payload)).div_ceil(payload) as u32 + 2).max(PAGES_MIN)
 }
 

@@ -70,8 +70,10 @@ pub(super) const LAYOUTS: &[Layout] = &[
     entry::entry_head::RECORD,
 ];
 
-/// Bytes of a page that are not part of the stream.
-pub(super) const PAGE_HEAD_BYTES: usize = log_page_head::SIZE;
+/// Stream bytes in a log page of `page_bytes` bytes: at most as many as its head can say.
+pub(super) fn payload_of(page_bytes: usize) -> u64 {
+    (page_bytes - log_page_head::SIZE).min(u16::MAX.into()) as u64
+}
 
 /// Minimum number of log pages: the master and a ring.
 pub(super) const PAGES_MIN: u32 = 5;
@@ -240,7 +242,7 @@ impl Log {
         now: Nanos,
         place: LogPlace,
     ) -> Result<(Log, Tape), HostError> {
-        let payload = (place.page_bytes - log_page_head::SIZE) as u64;
+        let payload = payload_of(place.page_bytes);
         let mut log = Log {
             place,
             epoch: 0,

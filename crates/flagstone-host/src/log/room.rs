@@ -26,7 +26,7 @@ impl Log {
     }
 
     /// Pads the last page, so that the next record begins a new one. Does nothing if less than half
-    /// of the log is free, or nothing beyond the reserve.
+    /// of the log is free, or nothing beyond the reserve, or if no record is as long as the padding.
     pub(crate) fn fill(&mut self) -> Result<(), HostError> {
         let used = self.end() % self.payload;
         if used == 0 || self.room() <= self.capacity() / 2 {
@@ -36,7 +36,9 @@ impl Log {
         let rest = self.payload - used;
         // A rest that is too short for a record: the padding takes the next page as well.
         let more = if rest < least { self.payload } else { 0 };
-        if self.room() < self.kept.saturating_add(rest + more) {
+        // A record has at most 65,535 bytes.
+        let is_too_long = rest + more > u16::MAX.into();
+        if is_too_long || self.room() < self.kept.saturating_add(rest + more) {
             return Ok(());
         }
         let body = vec![0; (rest + more - least) as usize];

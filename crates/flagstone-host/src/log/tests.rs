@@ -271,6 +271,26 @@ fn a_filled_page_is_not_written_again_and_its_filling_is_nothing() {
     assert_eq!(written(false), [1, 1, 1], "the control: they share one");
 }
 
+/// Fails if a page says a number of bytes that its head has no room for, or if padding is longer
+/// than a record can be: the log would end there.
+#[test]
+fn pages_of_a_log_may_be_larger_than_their_heads_can_say() {
+    for (page_bytes, padded, bytes) in [(1 << 17, false, 30_000), (1 << 16, true, 32_750)] {
+        let mut pages = Pages::default();
+        let place = LogPlace {
+            page_bytes,
+            padded,
+            ..PLACE
+        };
+        let (mut log, _) = open_at(&mut pages, place);
+        append(&mut log, &mut pages, 0..2, bytes);
+        append(&mut log, &mut pages, 2..9, bytes);
+        let (_, tape) = open_at(&mut pages, place);
+        let commits = tape.committed().into_iter().map(|tx| tx.0);
+        assert!(commits.eq(0..9), "pages of {page_bytes} bytes");
+    }
+}
+
 #[test]
 fn a_log_that_is_half_full_is_not_filled_up() {
     let mut pages = Pages::default();

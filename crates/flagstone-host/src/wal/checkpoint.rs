@@ -8,7 +8,7 @@
 //! before it.
 
 use super::super::config::HostConfig;
-use super::super::log::{LogRecord, Lsn, PAGE_HEAD_BYTES, PAGES_MIN, What};
+use super::super::log::{LogRecord, Lsn, PAGES_MIN, What, payload_of};
 use super::super::tools::Tools;
 use super::{BARE, HostError, Wal};
 use flagstone::layout;
@@ -46,7 +46,7 @@ pub(super) fn bytes(pages: usize, txs: usize) -> u64 {
 
 /// Minimum number of log pages for the pool of `config`.
 pub(crate) fn log_pages_min(config: &HostConfig, page_bytes: usize) -> u32 {
-    let payload = (page_bytes - PAGE_HEAD_BYTES) as u64;
+    let payload = payload_of(page_bytes);
     let checkpoints = 4 * bytes(config.frames, 1);
     (checkpoints.div_ceil(payload) as u32 + 2).max(PAGES_MIN)
 }

@@ -3,7 +3,7 @@
 mod roll_backs;
 
 use super::super::config::Mistake;
-use super::super::log::PAGE_HEAD_BYTES;
+use super::super::log::payload_of;
 use super::super::small_host::{SmallHost, Value, config, rid};
 use super::super::{Host, HostConfig, HostError, Stack, Step, Why};
 use super::BARE;
@@ -443,7 +443,7 @@ fn waiting(count: u32) -> (SmallHost, Vec<TxId>) {
         .with("log_buffer_bytes", 4096);
     let mut small = SmallHost::new(Stack::Wal, config);
     // Make the last end record the first in its log page, so that later records do not fill it.
-    let payload = 256 - PAGE_HEAD_BYTES as u64;
+    let payload = payload_of(256);
     for turn in 0.. {
         let bytes = small.host().stats().log.bytes;
         if bytes % payload == BARE {
