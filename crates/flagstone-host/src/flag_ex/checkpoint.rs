@@ -12,7 +12,7 @@ use super::{BARE, FlagEx};
 use flagstone::units::{Lpn, Nanos, TxId};
 
 /// Number of log bytes to keep free: the gap that a restart leaves, and its checkpoint.
-fn kept(ahead: u64, payload: u64) -> u64 {
+pub(super) fn kept(ahead: u64, payload: u64) -> u64 {
     ahead + 3 * payload + 2 * BARE
 }
 

@@ -47,7 +47,9 @@
 //!                 of others force it all the time, and LSNs are places in the log. What the
 //!                 log would be without them is counted (`LogStats::pages_if_removed`).
 //!             D2. Pages go out before their log records, so LSNs that a cut takes back can be on
-//!                 flash. A restart leaves a gap in the log that is wider than that.
+//!                 flash. A restart leaves a gap in the log that is wider than that. If the log
+//!                 buffer was larger before, a page may be ahead of the gap: it is written with a
+//!                 lower LSN before its next change.
 //!             D3. A commit that is in the log is acknowledged when that is durable; its flags are
 //!                 set then, without a wait.
 //!             D4. What a record was before is kept in memory and put back by an abort. The paper
@@ -153,6 +155,16 @@ impl FlagEx {
         if let Some(victim) = self.make_room(tools, now, rid.page, logged)? {
             let why = Why::LogFull;
             return Ok(Step::Abort { victim, why });
+        }
+        let (mut now, end, ahead) = (now, self.log.end(), tools.frame(rid.page).page.lsn());
+        if ahead >= end && !tools.has(Mistake::NoGap) {
+            // D2: the log buffer was larger when the page was written. Changes wait until the page
+            // is durable.
+            tools.frame_mut(rid.page).page.set_lsn(end - 1);
+            self.write_back(tools, now, rid.page)
+                .inspect_err(|_| tools.frame_mut(rid.page).page.set_lsn(ahead))?;
+            now = now.max(self.safe_at);
+            tools.frame_mut(rid.page).ready = now;
         }
         let forget = tools.has(Mistake::NoBeforeImage);
         let frame = tools.frame_mut(rid.page);

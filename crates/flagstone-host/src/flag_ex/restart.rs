@@ -7,6 +7,7 @@
 use super::super::config::Mistake;
 use super::super::log::{LogRecord, Lsn, Tape};
 use super::super::tools::Tools;
+use super::checkpoint::kept;
 use super::{FlagEx, HostError, LARGER};
 use flagstone::page::{PageError, SlotNo};
 use flagstone::units::{Lpn, Nanos};
@@ -49,7 +50,9 @@ impl FlagEx {
             done = done.max(tools.clean(self, done, at)?);
         }
         if !tools.has(Mistake::NoGap) {
-            self.log.skip(self.ahead);
+            // With a larger buffer than before the log may have less room than that (D2).
+            let room = self.log.room().saturating_sub(kept(0, self.log.payload()));
+            self.log.skip(self.ahead.min(room));
         }
         self.checkpoint(tools, done, Lsn::MAX)
     }

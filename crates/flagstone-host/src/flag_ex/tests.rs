@@ -322,6 +322,68 @@ fn d2_lsns_that_a_cut_took_back_are_not_used_again() {
     }
 }
 
+/// Fails if a restart with a smaller log buffer gives LSNs out that a page on flash is ahead of:
+/// what has them would not be redone.
+#[test]
+fn d2_the_log_buffer_may_be_smaller_after_a_restart() {
+    for stack in stacks() {
+        let log_pages = 40;
+        let config = HostConfig {
+            log_pages,
+            ..config()
+        };
+        let mut small = SmallHost::new(stack, config.with("log_buffer_bytes", 3000));
+        let lost: Vec<Act> = (0..80).map(|n| Write(0, 0, 1 + n % 5, n as u8)).collect();
+        play(&mut small, &[&lost[..], &[Evict]].concat());
+        small.config.settings.set("log_buffer_bytes", 0);
+        small.restart(None);
+        let acts = [
+            Write(1, 0, 0, 2),
+            Commit(1),
+            Evict,
+            Write(2, 0, 1, 3),
+            Commit(2),
+        ];
+        for acts in [&acts[..2], &acts[2..]] {
+            play(&mut small, acts);
+            small.restart(None);
+        }
+        let right = [(rid(0, 0), vec![2; 5]), (rid(0, 1), vec![3; 5])];
+        assert_eq!(small.contents(), BTreeMap::from(right), "{stack}");
+    }
+}
+
+/// Fails if a restart with a larger log buffer leaves a gap for which the log has no room.
+#[test]
+fn d2_the_log_buffer_may_be_larger_after_a_restart() {
+    for stack in stacks() {
+        let log_pages = 40;
+        let config = HostConfig {
+            log_pages,
+            ..config()
+        };
+        let mut small = SmallHost::new(stack, config.with("log_buffer_bytes", 0));
+        play(&mut small, &[Write(0, 0, 0, 1), Commit(0)]);
+        let over = small.begin();
+        small.write(over, rid(0, 0), Some(&[9; 5]));
+        let mut right = BTreeMap::from([(rid(0, 0), vec![1; 5])]);
+        for round in 0..400 {
+            let (tx, now) = (small.begin(), small.now);
+            let value = vec![round as u8; 60];
+            let written = small.host().write(now, tx, rid(5, 0), Some(&value));
+            let Ok(Step::Done((), done)) = written else {
+                break;
+            };
+            small.now = done;
+            small.commit(tx);
+            right.insert(rid(5, 0), value);
+        }
+        small.config.settings.set("log_buffer_bytes", 3000);
+        small.restart(None);
+        assert_eq!(small.contents(), right, "{stack}");
+    }
+}
+
 #[test]
 fn two_records_of_a_transaction_in_a_page() {
     everywhere(&[
