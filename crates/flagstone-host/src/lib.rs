@@ -263,9 +263,14 @@ impl Host {
     }
 
     fn check_live(&mut self, now: Nanos, tx: TxId) -> Result<(), HostError> {
+        self.check_phase(now, tx, Phase::Live)
+    }
+
+    /// Fails unless the transaction is live, or in the phase `or`.
+    fn check_phase(&mut self, now: Nanos, tx: TxId, or: Phase) -> Result<(), HostError> {
         self.tools.release_due(now);
         match self.tools.txs.get(&tx) {
-            Some(Phase::Live) => Ok(()),
+            Some(&phase) if phase == Phase::Live || phase == or => Ok(()),
             _ => Err(HostError::NoTransaction(tx)),
         }
     }
@@ -385,13 +390,19 @@ impl Host {
     /// group.
     ///
     /// # Errors
-    /// No such transaction, or the device cannot continue.
+    /// No such transaction, or the device cannot continue. The transaction may have committed then:
+    /// if [`Host::abort`] does not know it, it can only be asked to commit again.
     pub fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
-        self.check_live(now, tx)?;
+        self.check_phase(now, tx, Phase::InDoubt)?;
         if self.tools.locks.awaited(tx).is_some() {
             return Ok(Step::Waits);
         }
-        let step = self.machine.verbs_mut().commit(&mut self.tools, now, tx)?;
+        let step = self.machine.verbs_mut().commit(&mut self.tools, now, tx);
+        let phase = self.tools.txs.get_mut(&tx).expect("it was there");
+        if step.is_err() && *phase == Phase::Live && self.machine.verbs().may_have_committed(tx) {
+            *phase = Phase::InDoubt;
+        }
+        let step = step?;
         if let Step::Done((), when) = step {
             self.tools.end(tx, when);
             self.tools.stats.committed += 1;
@@ -403,7 +414,7 @@ impl Host {
     /// instant.
     ///
     /// # Errors
-    /// No such transaction, or it has committed, or the device cannot continue.
+    /// No such transaction, or it has committed or may have, or the device cannot continue.
     pub fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
         self.check_live(now, tx)?;
         let tools = &mut self.tools;

@@ -38,6 +38,11 @@ pub(super) trait Verbs {
     /// `Phase::Committing`, if the commit waits for its group.
     fn commit(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<Step<()>, HostError>;
 
+    /// Whether a live transaction whose commit failed may have committed all the same.
+    fn may_have_committed(&self, _tx: TxId) -> bool {
+        false
+    }
+
     /// The commits that waited for their group and are now durable, each with its instant. Writes
     /// the group if its time is up, or if `flush` is set.
     fn acknowledged(
@@ -72,6 +77,8 @@ pub(super) enum Phase {
     Live,
     /// The commit waits for its group.
     Committing,
+    /// The commit failed and may be durable: it can only be asked for again.
+    InDoubt,
     /// The transaction ends when its locks are released.
     Ending,
 }

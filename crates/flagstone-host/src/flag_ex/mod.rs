@@ -103,6 +103,8 @@ struct Tx {
     entered: bool,
     /// When the pages with records of the transaction are durable.
     flushed: Nanos,
+    /// Its commit record, if that is logged.
+    logged: Option<Lsn>,
 }
 
 pub(super) struct FlagEx {
@@ -376,7 +378,7 @@ impl Verbs for FlagEx {
     /// Logs and forces the commit if a change is not on flash. Then sets the flags of pages that
     /// are, if there are any (invariant 2).
     fn commit(&mut self, tools: &mut Tools, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
-        let Some(known) = self.txs.get(&tx) else {
+        let Some(known) = self.txs.get_mut(&tx) else {
             return Ok(Step::Done((), now));
         };
         let in_buffer = known.pages.iter().any(|&page| {
@@ -385,10 +387,12 @@ impl Verbs for FlagEx {
             marks.any(|mark| mark.tx == tx && mark.since != 0)
         });
         let (entered, flushed) = (known.entered, now.max(known.flushed));
-        let mut done = flushed;
-        if in_buffer {
+        if in_buffer && known.logged.is_none() {
             let commit = LogRecord::mark(What::Commit, tx, 0, &[]);
-            let lsn = self.log.append(&commit)?;
+            known.logged = Some(self.log.append(&commit)?);
+        }
+        let (mut done, logged) = (flushed, known.logged);
+        if let Some(lsn) = logged {
             done = self.log.force(&mut *self.device, flushed, lsn + 1)?;
         }
         if entered {
@@ -396,7 +400,7 @@ impl Verbs for FlagEx {
             let set = self.device.commit(if early { flushed } else { done }, tx)?;
             self.safe_at = self.safe_at.max(set);
             // D3: a commit that is in the log does not wait for its flags.
-            if !in_buffer {
+            if logged.is_none() {
                 done = set;
             }
         }
@@ -406,6 +410,11 @@ impl Verbs for FlagEx {
         self.committed(tools, tx, done);
         self.checkpoint_if_due(tools, now)?;
         Ok(Step::Done((), done))
+    }
+
+    fn may_have_committed(&self, tx: TxId) -> bool {
+        let known = self.txs.get(&tx);
+        known.is_none_or(|known| known.logged.is_some())
     }
 
     /// Puts back what the transaction has changed: in the pool, or in `orphans` what flash lacks of

@@ -5,6 +5,7 @@ mod table;
 use super::super::config::{Mistake, Stack};
 use super::super::frame::Frame;
 use super::super::log::{Log, LogPlace};
+use super::super::machine::Machine;
 use super::super::small_host::{SmallHost, Value, chip, config, device, is_power_loss, rid};
 use super::super::tools::Tools;
 use super::super::{HostConfig, HostError, Rid, Step, Why};
@@ -528,6 +529,43 @@ fn a_commit_of_what_is_on_flash_takes_a_flag_and_no_log() {
         assert_eq!(small.contents(), story.right(&[0]));
     }
     everywhere(&[Write(0, 0, 0, 1), Write(0, 1, 0, 1), Evict, Commit(0)]);
+}
+
+/// Fails if a transaction can be rolled back once the log says that it has committed, or if it is
+/// logged again when its commit is asked for again.
+#[test]
+fn a_commit_that_is_logged_cannot_be_taken_back_where_its_flags_could_not_be_set() {
+    for stack in stacks() {
+        let mut small = SmallHost::new(stack, config());
+        let tx = small.begin();
+        small.write(tx, rid(0, 0), Some(&[1; 5]));
+        let now = small.now;
+        let flag_ex = |small: &mut SmallHost, enters: bool| {
+            let Machine::FlagEx(flag_ex) = &mut small.host().machine else {
+                panic!("it is that");
+            };
+            flag_ex.txs.get_mut(&tx).expect("it is live").entered = true;
+            if enters {
+                flag_ex.device.enter(tx).expect("it is new");
+            }
+        };
+        // The device does not know the transaction yet.
+        flag_ex(&mut small, false);
+        assert!(small.host().commit(now, tx).is_err());
+        let records = small.host().stats().log.records;
+        assert_eq!(
+            small.host().abort(now, tx),
+            Err(HostError::NoTransaction(tx))
+        );
+        let more = small.host().write(now, tx, rid(0, 1), Some(&[2; 5]));
+        assert_eq!(more, Err(HostError::NoTransaction(tx)));
+        flag_ex(&mut small, true);
+        small.commit(tx);
+        assert_eq!(small.host().stats().log.records, records, "{stack}");
+        small.restart(None);
+        let right = BTreeMap::from([(rid(0, 0), vec![1; 5])]);
+        assert_eq!(small.contents(), right, "{stack}");
+    }
 }
 
 #[test]

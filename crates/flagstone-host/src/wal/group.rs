@@ -39,6 +39,11 @@ impl Group {
         !self.members.is_empty()
     }
 
+    /// Whether the commit record of a transaction is logged and not known to be durable.
+    pub(super) fn has(&self, tx: TxId) -> bool {
+        self.members.iter().any(|&(member, _)| member == tx)
+    }
+
     /// Adds a transaction whose commit record has the LSN `lsn`.
     pub(super) fn join(&mut self, tx: TxId, lsn: Lsn) {
         self.members.push((tx, lsn));

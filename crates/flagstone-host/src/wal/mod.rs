@@ -421,19 +421,25 @@ impl Verbs for Wal {
         let Some(known) = self.txs.get(&tx) else {
             return Ok(Step::Done((), now));
         };
-        let commit = LogRecord::mark(What::Commit, tx, known.last, &[]);
-        let lsn = self.log.append(&commit)?;
-        self.group.join(tx, lsn);
+        if !self.group.has(tx) {
+            let commit = LogRecord::mark(What::Commit, tx, known.last, &[]);
+            let lsn = self.log.append(&commit)?;
+            self.group.join(tx, lsn);
+        }
         if self.may_wait(tools, tx) {
             self.group.wait_from(now);
-            self.checkpoint_if_due(tools, now)?;
             tools.txs.insert(tx, Phase::Committing);
+            self.checkpoint_if_due(tools, now)?;
             return Ok(Step::Waits);
         }
         self.write_group(tools, now)?;
         let done = self.group.told_last();
         self.checkpoint_if_due(tools, now)?;
         Ok(Step::Done((), done))
+    }
+
+    fn may_have_committed(&self, tx: TxId) -> bool {
+        self.group.has(tx) || !self.txs.contains_key(&tx)
     }
 
     fn acknowledged(

@@ -208,3 +208,65 @@ fn a_roll_back_that_failed_on_the_way_goes_on_when_it_is_asked_for_again() {
     }
     assert!(failed > 6, "{failed}");
 }
+
+/// A chip on which a set number of programs succeed; then the power is gone.
+struct Dying {
+    chip: Shared<Chip>,
+    programs: Arc<AtomicU32>,
+}
+
+impl Flash for Dying {
+    forward_flash!([chip] but program);
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let left = self.programs.load(Ordering::Relaxed);
+        self.programs
+            .store(left.saturating_sub(1), Ordering::Relaxed);
+        if left == 0 {
+            return Err(FlashError::PowerLost);
+        }
+        self.chip.program(now, at, data, spare)
+    }
+}
+
+/// Fails if a transaction can be rolled back although a restart may find its commit: the log could
+/// not be written, or the checkpoint after the commit.
+#[test]
+fn a_commit_that_failed_and_may_be_durable_cannot_be_taken_back() {
+    let (mut kept, mut again) = (0, 0);
+    for left in 0.. {
+        let chip = Shared::new(small::chip(GEOMETRY));
+        let programs = Arc::new(AtomicU32::new(u32::MAX));
+        let flash = Box::new(Dying {
+            chip: chip.clone(),
+            programs: Arc::clone(&programs),
+        });
+        let config = config(3).with("checkpoint_every", 1);
+        let mut run = Run::new(chip, flash, config).expect("a blank device");
+        let tx = run.begin();
+        for page in 0..3 {
+            for slot in 0..8 {
+                assert!(run.write(tx, page, slot, Some(&[7; 200])));
+            }
+        }
+        programs.store(left, Ordering::Relaxed);
+        if run.host.commit(run.now, tx).is_ok() {
+            break;
+        }
+        let back = run.host.abort(run.now, tx);
+        assert_eq!(back, Err(HostError::NoTransaction(tx)), "{left}");
+        let is_durable = run.host.commit(run.now, tx).is_ok();
+        again += u32::from(is_durable);
+        run = run.restart().expect("it starts");
+        let is_there = run.has(2, 7, &[7; 200]);
+        kept += u32::from(is_there);
+        assert!(is_there || !is_durable, "{left}");
+    }
+    assert!(kept > 0 && again > 0, "{kept}, {again}");
+}
