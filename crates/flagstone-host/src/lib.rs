@@ -414,13 +414,17 @@ impl Host {
     /// instant.
     ///
     /// # Errors
-    /// No such transaction, or it has committed or may have, or the device cannot continue.
+    /// No such transaction, or it has committed or may have, or the device cannot continue. After
+    /// the last of these only another roll-back can follow.
     pub fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
-        self.check_live(now, tx)?;
+        self.check_phase(now, tx, Phase::RollingBack)?;
         let tools = &mut self.tools;
         tools.locks.withdraw(tx, &mut tools.woken);
         tools.woken.retain(|woken| *woken != tx);
-        let done = self.machine.verbs_mut().abort(tools, now, tx)?;
+        let done = self.machine.verbs_mut().abort(tools, now, tx);
+        let done = done.inspect_err(|_| {
+            tools.txs.insert(tx, Phase::RollingBack);
+        })?;
         tools.end(tx, done);
         tools.stats.aborted += 1;
         Ok(done)

@@ -79,6 +79,8 @@ pub(super) enum Phase {
     Committing,
     /// The commit failed and may be durable: it can only be asked for again.
     InDoubt,
+    /// The roll-back failed on its way: it can only be asked for again.
+    RollingBack,
     /// The transaction ends when its locks are released.
     Ending,
 }

@@ -195,6 +195,8 @@ fn a_roll_back_that_failed_on_the_way_goes_on_when_it_is_asked_for_again() {
         failed += u32::from(first.is_err());
         reads.store(u32::MAX, Ordering::Relaxed);
         if first.is_err() {
+            let half = run.host.commit(run.now, tx);
+            assert_eq!(half, Err(HostError::NoTransaction(tx)), "half is undone");
             run.now = run.host.abort(run.now, tx).expect("it goes on");
         }
         for restarts in [false, true] {
