@@ -299,8 +299,10 @@ impl MappingLog {
         let room = (ftl.geometry().page_bytes as usize - group_head::SIZE) / group_entry::SIZE;
         let parts = entries.len().div_ceil(room).max(1);
         let mut done = now.max(written);
+        // The head of a log page has two bytes for them.
+        let are_too_many = parts > u16::MAX.into();
         for part in 0..parts {
-            if part > 0 && self.is_full(ftl) {
+            if are_too_many || (part > 0 && self.is_full(ftl)) {
                 // The logs cannot take the rest: the checkpoint commits the whole group.
                 self.durable = self.durable.max(done);
                 return match writes {
@@ -573,4 +575,39 @@ pub(super) fn is_log_page(bytes: &[u8]) -> bool {
         data: bytes.to_vec(),
     };
     Group::add(&mut BTreeMap::new(), 64, 512, &page).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit::{Kind, Options};
+    use crate::ftl::Config;
+    use crate::nand::{Geometry, small};
+
+    /// Fails if the head of a log page says a lower number of parts: a cut among them would leave a
+    /// whole group of these.
+    #[test]
+    fn a_group_of_more_parts_than_a_head_can_say_is_in_a_checkpoint() {
+        const GEOMETRY: Geometry = small::GEOMETRY;
+        let (config, options) = (Config::small(16, None), Options::default());
+        let format = Kind::Aw.info().format_on(&GEOMETRY, &options);
+        let format = format.expect("all defaults");
+        let chip = Box::new(small::chip(GEOMETRY));
+        let mounted = Ftl::mount(chip, config, format, Nanos::ZERO);
+        let (mut ftl, mounted) = mounted.expect("it is blank");
+        let replayed = MappingLog::replay(&mut ftl, &mounted, 1, false, &mut Rulings::default());
+        let (mut log, now) = replayed.expect("there is no log");
+        let trim = Version {
+            lpn: Lpn(3),
+            slot: Slot::Empty,
+            seq: 0,
+        };
+        let room = (GEOMETRY.page_bytes as usize - group_head::SIZE) / group_entry::SIZE;
+        for (parts, pages) in [(2, 2), (1 << 16, 0)] {
+            let entries = vec![trim; room * parts];
+            let done = log.append(&mut ftl, now, Lane::First, 0, now, &entries, None);
+            assert!(done.expect("there is room") > now);
+            assert_eq!(log.pages, pages, "since a checkpoint");
+        }
+    }
 }
