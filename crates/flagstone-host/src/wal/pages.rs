@@ -60,7 +60,7 @@ impl LogPages for Pages {
     }
 
     fn put(&mut self, now: Nanos, at: Lpn, bytes: &[u8]) -> Result<Nanos, HostError> {
-        let tx = self.device.begin(now)?;
+        let tx = self.device.begin_more(now)?;
         let taken = self.device.write_as(Cause::Log, now, tx, at, bytes)?;
         let done = self.device.commit(taken.next, tx)?;
         Ok(done.expect("plain waits for no group"))

@@ -4,9 +4,9 @@ use crate::small_host::rid;
 use crate::{Host, HostConfig, HostError, Stack, Step};
 use flagstone::commit::Options;
 use flagstone::forward_flash;
-use flagstone::ftl::Config;
+use flagstone::ftl::{Config, Header, PageKind, header};
 use flagstone::nand::{Chip, Flash, FlashError, Geometry, Read, Shared, small};
-use flagstone::units::{Nanos, Ppn, TxId};
+use flagstone::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -271,4 +271,32 @@ fn a_commit_that_failed_and_may_be_durable_cannot_be_taken_back() {
         assert!(is_there || !is_durable, "{left}");
     }
     assert!(kept > 0 && again > 0, "{kept}, {again}");
+}
+
+/// Fails if a page of the log counts as new work: a database whose numbers are nearly used up could
+/// neither commit what is live nor be opened to be read.
+#[test]
+fn log_pages_are_written_with_the_reserve_of_numbers() {
+    let mut chip = small::chip(GEOMETRY);
+    let (kind, lpn, seq) = (PageKind::Data, Lpn(100), (1 << 47) / 16 * 15 - 40);
+    let mut spare = [0xff; header::SIZE];
+    Header { kind, lpn, seq }.emit(&mut spare);
+    let at = GEOMETRY.page(Pbn(GEOMETRY.blocks() - 1), 0);
+    let done = chip.program(Nanos::ZERO, at, &[], &spare);
+    done.expect("the page is blank");
+    let chip = Shared::new(chip);
+    let run = Run::new(chip.clone(), Box::new(chip), config(3));
+    let mut run = run.expect("its numbers are not used up");
+    let live = run.begin();
+    assert!(run.write(live, 0, 0, Some(b"live")));
+    let refused = (0..100u8).find_map(|n| {
+        let tx = run.begin();
+        let step = run.host.write(run.now, tx, rid(1, 0), Some(&[n]));
+        step.map(|_| run.commit(tx)).err()
+    });
+    let why = refused.expect("they are used up").to_string();
+    assert!(why.contains("write sequence"), "{why}");
+    run.commit(live);
+    let mut run = run.restart().expect("it can be read");
+    assert!(run.has(0, 0, b"live"));
 }
