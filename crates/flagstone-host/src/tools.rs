@@ -104,6 +104,14 @@ pub(super) struct Tools {
     pub(super) image: Vec<u8>,
 }
 
+/// What a commit or a roll-back tells of the checkpoint after it: only that the power failed. A
+/// later one takes the checkpoint again.
+pub(super) fn told_of(checkpoint: Result<(), HostError>) -> Result<(), HostError> {
+    let is_told =
+        |error: &HostError| matches!(error, HostError::Device(device) if device.is_power_loss());
+    checkpoint.or_else(|error| if is_told(&error) { Err(error) } else { Ok(()) })
+}
+
 impl Tools {
     /// `last_tx`: the highest transaction identifier on the device.
     pub(super) fn new(

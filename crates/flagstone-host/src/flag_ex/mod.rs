@@ -69,7 +69,7 @@ use super::config::Mistake;
 use super::frame::{Frame, Mark, room_of};
 use super::locks::{Mode, Resource};
 use super::log::{Log, LogRecord, Lsn, What};
-use super::tools::{Tools, Verbs};
+use super::tools::{Tools, Verbs, told_of};
 use super::{HostError, Rid, Step, Why, wait_for};
 use flagstone::commit::{MergedPage, Pending, RecordDevice, room_beside};
 use flagstone::page::SlotNo;
@@ -408,7 +408,7 @@ impl Verbs for FlagEx {
             done = now;
         }
         self.committed(tools, tx, done);
-        self.checkpoint_if_due(tools, now)?;
+        told_of(self.checkpoint_if_due(tools, now))?;
         Ok(Step::Done((), done))
     }
 
@@ -454,7 +454,7 @@ impl Verbs for FlagEx {
         if known.entered {
             done = self.device.abort(now, tx)?;
         }
-        self.checkpoint_if_due(tools, done)?;
+        told_of(self.checkpoint_if_due(tools, done))?;
         Ok(done)
     }
 

@@ -9,7 +9,7 @@ use super::super::machine::Machine;
 use super::super::small_host::{SmallHost, Value, chip, config, device, is_power_loss, rid};
 use super::super::tools::Tools;
 use super::super::{HostConfig, HostError, Rid, Step, Why};
-use super::{FlagEx, Tx, record_options};
+use super::{Before, FlagEx, Tx, record_options};
 use flagstone::commit::{RecordDevice, RecordKind};
 use flagstone::ftl::Operation;
 use flagstone::nand::{Cut, small};
@@ -483,6 +483,40 @@ fn a_checkpoint_that_is_cut_leaves_the_one_before() {
         let before = small.host().stats().checkpoints;
         play(&mut small, &acts[begin..end]);
         assert!(small.host().stats().checkpoints > before);
+    }
+}
+
+/// Fails if a commit that is durable fails with the checkpoint after it, here of a page that cannot
+/// be read.
+#[test]
+fn a_checkpoint_that_fails_is_no_failure_of_the_commit_before_it() {
+    for stack in stacks() {
+        let mut small = SmallHost::new(stack, config());
+        let lost = |small: &mut SmallHost| match &mut small.host().machine {
+            Machine::FlagEx(flag_ex) => std::mem::take(&mut flag_ex.orphans),
+            _ => panic!("it is that"),
+        };
+        let orphan = Before {
+            value: None,
+            fresh: Some(1),
+        };
+        let Machine::FlagEx(flag_ex) = &mut small.host().machine else {
+            panic!("it is that");
+        };
+        flag_ex.orphans.insert(rid(1000, 0), orphan);
+        let (mut acts, before) = (Vec::new(), small.host().stats().checkpoints);
+        round(&mut acts);
+        let story = play(&mut small, &acts[..90]);
+        assert_eq!(small.host().stats().checkpoints, before);
+        assert_eq!(lost(&mut small).len(), 1);
+        let tx = small.begin();
+        small.write(tx, rid(8, 0), Some(&[7; 5]));
+        small.commit(tx);
+        assert_eq!(small.host().stats().checkpoints, before + 1);
+        let mut right = story.right(&story.committed);
+        right.insert(rid(8, 0), vec![7; 5]);
+        small.restart(None);
+        assert_eq!(small.contents(), right, "{stack}");
     }
 }
 

@@ -44,7 +44,7 @@ use super::frame::{Frame, room_of};
 use super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, LogSettings};
 use super::log::{Log, LogPlace, LogRecord, Lsn, What};
 use super::machine::{Machine, Opened};
-use super::tools::{Phase, Tools, Verbs};
+use super::tools::{Phase, Tools, Verbs, told_of};
 use super::{HostError, Rid, Step, Why};
 use flagstone::commit::Options;
 use flagstone::ftl::Config;
@@ -429,12 +429,12 @@ impl Verbs for Wal {
         if self.may_wait(tools, tx) {
             self.group.wait_from(now);
             tools.txs.insert(tx, Phase::Committing);
-            self.checkpoint_if_due(tools, now)?;
+            told_of(self.checkpoint_if_due(tools, now))?;
             return Ok(Step::Waits);
         }
         self.write_group(tools, now)?;
         let done = self.group.told_last();
-        self.checkpoint_if_due(tools, now)?;
+        told_of(self.checkpoint_if_due(tools, now))?;
         Ok(Step::Done((), done))
     }
 
@@ -469,7 +469,7 @@ impl Verbs for Wal {
         let done = self.roll_back(tools, now, last)?;
         self.end(tx, 0)?;
         self.log.spill(&mut self.pages, done)?;
-        self.checkpoint_if_due(tools, done)?;
+        told_of(self.checkpoint_if_due(tools, done))?;
         Ok(done)
     }
 
