@@ -13,6 +13,8 @@ pub struct HostStore {
     open: Option<TxId>,
     /// When the last transaction ends. Its locks are held until then.
     free_at: Nanos,
+    /// Why a transaction could not be rolled back. It keeps its locks, so no other can begin.
+    failed: Option<BackingError>,
     buffer: Vec<u8>,
 }
 
@@ -24,6 +26,7 @@ impl HostStore {
             host,
             open: None,
             free_at: Nanos::ZERO,
+            failed: None,
             buffer: Vec::new(),
         }
     }
@@ -42,16 +45,25 @@ impl HostStore {
         if let Some(tx) = self.open {
             return what(self, now, tx);
         }
-        let now = now.max(self.free_at);
+        let now = self.free_for(now)?;
         let tx = self.host.begin(now)?;
         let ended = what(self, now, tx).and_then(|done| self.end(done, tx));
         if ended.is_err() {
-            // Roll back. If that fails, the database cannot continue either.
-            if let Ok(done) = self.host.abort(now, tx) {
-                self.free_at = done;
-            }
+            // If that fails, the database cannot continue either.
+            let _ = self.roll_back(now, tx);
         }
         ended
+    }
+
+    /// When a transaction can begin, at `now` or later.
+    fn free_for(&self, now: Nanos) -> Result<Nanos, BackingError> {
+        self.failed.clone().map_or(Ok(now.max(self.free_at)), Err)
+    }
+
+    fn roll_back(&mut self, now: Nanos, tx: TxId) -> Result<(), BackingError> {
+        let done = self.host.abort(now, tx).map_err(BackingError::from);
+        self.free_at = done.inspect_err(|error| self.failed = Some(error.clone()))?;
+        Ok(())
     }
 
     /// Commits `tx`; if its commit waits for a group, flushes the group.
@@ -131,7 +143,7 @@ impl BackingStore for HostStore {
 
     fn begin(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         assert!(self.open.is_none(), "one transaction at a time");
-        let now = now.max(self.free_at);
+        let now = self.free_for(now)?;
         self.open = Some(self.host.begin(now)?);
         Ok(now)
     }
@@ -145,7 +157,7 @@ impl BackingStore for HostStore {
 
     fn abort(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         if let Some(tx) = self.open.take() {
-            self.free_at = self.host.abort(now, tx)?;
+            self.roll_back(now, tx)?;
         }
         Ok(now.max(self.free_at))
     }
@@ -287,6 +299,20 @@ mod tests {
             let now = store.write(now, &[good]).expect("nobody is in the way");
             assert_eq!(first(&mut store, now, 0), 7, "{stack}");
         }
+    }
+
+    /// Fails if a client waits for the locks of a transaction that could not be rolled back.
+    #[test]
+    fn after_a_roll_back_that_failed_no_transaction_begins() {
+        let mut store = store(Stack::Wal);
+        let now = store.begin(Nanos::ZERO).expect("begun");
+        let now = store.write(now, &[(Lpn(0), &[1])]).expect("written");
+        let tx = store.open.expect("begun above");
+        let ended = store.host.abort(now, tx).expect("rolled back");
+        assert!(store.abort(ended).is_err(), "it has ended before");
+        assert!(store.begin(ended).is_err());
+        assert!(store.write(ended, &[(Lpn(0), &[2])]).is_err());
+        assert_eq!(first(&mut store, ended, 0), 0, "it can be read");
     }
 
     /// A lone client never waits. A transaction that exceeds the resources gets an error that says
