@@ -212,7 +212,8 @@ impl Page {
     /// Sets the record in a slot, replacing any previous one.
     ///
     /// # Errors
-    /// [`PageError::Full`] if the image would be too long; the page is unchanged.
+    /// [`PageError::Full`] if the image would be too long, or have more than 65,535 records; the
+    /// page is unchanged.
     pub fn put(&mut self, slot: SlotNo, record: &[u8], page_bytes: usize) -> Result<(), PageError> {
         let place = self.place(slot);
         let before = match place {
@@ -220,7 +221,11 @@ impl Page {
             Err(_) => 0,
         };
         let needed = self.image_bytes() - before + record_head::SIZE + record.len();
-        if needed > page_bytes || record.len() > usize::from(u16::MAX) {
+        // The head of a page has two bytes for the number of records, and that of a record for its
+        // length.
+        let most = usize::from(u16::MAX);
+        let is_one_more = place.is_err() && self.entries.len() == most;
+        if needed > page_bytes || record.len() > most || is_one_more {
             return Err(PageError::Full { needed, page_bytes });
         }
         if let Ok(place) = place {
@@ -369,6 +374,20 @@ mod tests {
             );
         }
         assert!(refused > 100);
+    }
+
+    /// Fails if the head of a page says a lower number of records.
+    #[test]
+    fn a_page_has_no_more_records_than_its_head_can_say() {
+        let (mut page, bytes, mut image) = (Page::default(), 1 << 20, Vec::new());
+        for slot in 0..u16::MAX {
+            page.put(slot, b"", bytes).expect("there is room");
+        }
+        let one_more = page.put(u16::MAX, b"", bytes);
+        assert!(matches!(one_more, Err(PageError::Full { .. })));
+        page.put(7, b"seven", bytes).expect("it is there already");
+        page.emit(bytes, &mut image).expect("it fits");
+        assert!(Page::parse(&image).expect("a page") == page);
     }
 
     #[test]
