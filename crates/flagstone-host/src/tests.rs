@@ -1,9 +1,13 @@
 //! Every stack in small scenarios. The lab's campaigns have interleaved clients and power cuts.
 
-use super::small_host::{SmallHost, config, rid};
-use super::{HostConfig, Machine, Stack, Step, Why};
-use flagstone::commit::Kind;
+use super::small_host::{SmallHost, chip, config, device, rid, rids};
+use super::{Host, HostConfig, HostError, Machine, Rid, Stack, Step, Why};
+use flagstone::commit::{Kind, Options};
+use flagstone::dice::Dice;
 use flagstone::ftl::{Cause, Operation};
+use flagstone::nand::{Fault, FaultPlan, Faulty, Shared};
+use flagstone::units::Nanos;
+use std::collections::BTreeMap;
 
 #[test]
 fn a_page_is_dirty_if_it_was_changed_and_not_if_it_was_only_accessed_for_a_write() {
@@ -197,4 +201,104 @@ fn a_database_with_a_larger_log_is_refused() {
         }
         assert_eq!(opened, [made], "{stack}");
     }
+}
+
+/// What a history on a failing device has left of its records: what has committed, and what may
+/// have.
+type Left = (BTreeMap<Rid, u8>, Option<BTreeMap<Rid, u8>>);
+
+/// Small transactions on a device whose programs and erases fail, until one neither commits nor is
+/// known not to. Counts the commits that failed.
+fn wear_out(host: &mut Host, dice: &mut Dice, failed: &mut u32) -> Left {
+    let (mut now, mut sure) = (host.recovered_at(), BTreeMap::new());
+    for step in 0..400 {
+        let Ok(tx) = host.begin(now) else { continue };
+        let mut new = sure.clone();
+        let mut goes_on = true;
+        for _ in 0..=dice.pick(6) {
+            let (rid, value) = (rid(dice.pick(8), dice.pick(4) as u16), step as u8);
+            let bytes = [value; 40];
+            match host.write(now, tx, rid, Some(&bytes)) {
+                Ok(Step::Done((), done)) => now = done,
+                _ => goes_on = false,
+            }
+            new.insert(rid, value);
+        }
+        let committed = match goes_on.then(|| host.commit(now, tx)) {
+            Some(Ok(Step::Done((), done))) => Some(done),
+            Some(Ok(Step::Waits)) => {
+                let all = host.acknowledged(now, true).unwrap_or_default();
+                all.iter().find(|(of, _)| *of == tx).map(|of| of.1)
+            }
+            _ => None,
+        };
+        if let Some(done) = committed {
+            (now, sure) = (done, new);
+        } else {
+            *failed += 1;
+            match host.abort(now, tx) {
+                Ok(done) => now = done,
+                Err(_) => return (sure, Some(new)),
+            }
+        }
+        // It releases locks, also where the device is full.
+        let _ = host.acknowledged(now, false);
+        assert_eq!(host.verify(), Ok(()), "step {step}");
+    }
+    (sure, None)
+}
+
+/// Fails if the books of a device are called wrong where a block has failed and no root could leave
+/// it out, or if a restart finds what was said to be rolled back.
+#[test]
+fn a_database_whose_device_wears_out_keeps_its_books_and_what_has_committed() {
+    let (mut failed, mut kept) = (0, 0);
+    for (seed, stack) in
+        (70..78).flat_map(|seed| Stack::all().into_iter().map(move |of| (seed, of)))
+    {
+        let mut dice = Dice(seed);
+        let mut plan = FaultPlan::default();
+        let mut at = 60;
+        for _ in 0..400 {
+            at += 1 + u64::from(dice.pick(5));
+            let erases = dice.one_in(4);
+            let fault = if erases {
+                Fault::EraseFails
+            } else {
+                Fault::ProgramFails
+            };
+            plan.faults.push((at, fault));
+        }
+        let flash = Shared::new(Faulty::new(chip(stack), plan));
+        let open = || {
+            let (flash, config) = (Box::new(flash.clone()), config().keep_those_of(stack));
+            Host::open(
+                flash,
+                stack,
+                device(),
+                &Options::default(),
+                &config,
+                Nanos::ZERO,
+            )
+        };
+        let mut host = open().expect("a blank device");
+        let (sure, may) = wear_out(&mut host, &mut dice, &mut failed);
+        drop(host);
+        // Without room for a root, or for a page of the log or of the pool, it cannot be read.
+        let Ok(mut host) = open() else { continue };
+        let (now, mut bytes) = (host.recovered_at(), Vec::new());
+        let look = |rid| {
+            let (is_there, _) = host.look(now, rid, &mut bytes)?;
+            Ok::<_, HostError>(is_there.then(|| (rid, bytes[0])))
+        };
+        let looked: Result<Vec<_>, _> = rids().map(look).collect();
+        if let Ok(looked) = looked
+            && stack != Stack::Force(Kind::Plain)
+        {
+            let found: BTreeMap<Rid, u8> = looked.into_iter().flatten().collect();
+            assert!(found == sure || Some(found) == may, "{stack}, seed {seed}");
+            kept += 1;
+        }
+    }
+    assert!(failed > 20 && kept > 20, "{failed}, {kept}");
 }

@@ -319,7 +319,9 @@ impl Evidence {
                     return Err(format!("block {block} notes {tx} {there} times"));
                 }
                 let state = ftl.blocks.state(block);
-                if matches!(state, BlockState::Free | BlockState::Bad | BlockState::Meta) {
+                // A restart reads a block out of service until a root leaves it out.
+                let is_gone = state == BlockState::Bad && !ftl.owes_a_collection();
+                if is_gone || matches!(state, BlockState::Free | BlockState::Meta) {
                     return Err(format!("{tx} has evidence in block {block}, {state:?}"));
                 }
                 noted -= 1;
