@@ -195,7 +195,15 @@ impl SharedPages {
     /// # Errors
     /// As [`check_live`].
     pub fn check(&self) -> Result<CheckReport, StoreError> {
-        check_live(&|act| self.with(act), &mut |_| ())
+        self.check_with(&mut |_| ())
+    }
+
+    /// Like [`SharedPages::check`]. `progress` receives the number of pages read since its last
+    /// call.
+    fn check_with(&self, progress: &mut dyn FnMut(u64)) -> Result<CheckReport, StoreError> {
+        // Readers may share it: if the store is reopened meanwhile, only its last handle ends it.
+        let moment = self.snapshot()?;
+        check_of(&|act| self.with(act), moment.id(), progress)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Backups and checks of a store while threads write to it.
 
 use super::*;
+use crate::medium::Tight;
 use crate::pages::OpenOptions;
 use crate::pages::tests::assert_says;
 use flagstone::commit::Kind;
@@ -112,6 +113,37 @@ fn an_open_store_of_pages_is_copied_without_what_is_not_committed() {
         let copy = PageStore::open(&to, &OpenOptions::existing()).expect("a store");
         assert_eq!(copy.held().collect::<Vec<_>>(), [Lpn(3)], "{kind}");
     }
+}
+
+/// Fails if a check ends the snapshot of the readers after the store was reopened for lack of room:
+/// the next reader would then wait for a commit.
+#[test]
+fn a_check_leaves_the_snapshot_of_the_readers_to_them() {
+    let medium = Tight::default();
+    let options = OpenOptions {
+        cache: 0,
+        ..OpenOptions::default()
+    };
+    let pages = SharedPages::on(Box::new(medium.clone()), &options).expect("a store");
+    let commit = |at: u32| {
+        let changes = [(Lpn(at), Some([7; 100][..].into()))].into();
+        pages.turn().and_then(|turn| turn.commit(changes))?.wait()
+    };
+    (0..3).for_each(|at| commit(at).expect("room"));
+    let mut full = None;
+    let report = pages.check_with(&mut |_| {
+        medium.give(Some(0), 0);
+        full.get_or_insert_with(|| commit(9));
+        medium.give(None, 0);
+    });
+    assert!(matches!(full, Some(Err(StoreError::Full(_)))), "{full:?}");
+    let report = report.expect("it can be read");
+    assert_eq!((report.pages, report.is_well()), (3, true));
+    let reader = pages.snapshot().expect("it is open");
+    assert_eq!(
+        reader.read(Lpn(1)).expect("it is there").as_deref(),
+        Some(&[7; 100][..])
+    );
 }
 
 #[test]
