@@ -252,7 +252,11 @@ impl Inner {
         };
         match std::mem::replace(place, Place::Lost) {
             Place::Here(writer) if !self.is_read_only && self.pages.is_ours() => {
-                write_counts(writer, self.pages.turn()?)
+                match write_counts(writer, self.pages.turn()?) {
+                    // If a commit of the same group is lost, the close of the pages reports it.
+                    Err(StoreError::Full(_)) => Ok(()),
+                    done => done,
+                }
             }
             _ => Ok(()),
         }

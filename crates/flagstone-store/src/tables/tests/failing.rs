@@ -1,7 +1,7 @@
 //! Tables under several threads, without room, and on damaged pages.
 
 use super::*;
-use crate::medium::{Call, Failing, Fault, Landing, Medium, Recorded};
+use crate::medium::{Call, Failing, Fault, Landing, Medium, Recorded, Tight};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const THREADS: i64 = 4;
@@ -184,6 +184,20 @@ fn a_close_says_that_a_commit_is_lost_that_nobody_waited_for() {
             assert!(is_said || closed.is_ok(), "{closed:?}");
         }
     }
+}
+
+/// Fails if a close says that a commit is lost when it only has no room for the numbers of keys.
+#[test]
+fn a_close_without_room_for_numbers_of_keys_has_lost_nothing() {
+    let medium = Tight::default();
+    let options = OpenOptions::default();
+    let store = Store::on(Box::new(medium.clone()), &options).expect("a store");
+    store.insert("t", b"key", b"1").expect("room");
+    medium.give(Some(0), 0);
+    store.close().expect("all commits are durable");
+    medium.give(None, 0);
+    let store = Store::on(Box::new(medium), &options).expect("a store");
+    assert_eq!(table_of(&store, "t").len().expect("a table"), 1);
 }
 
 /// Fails if a table with an invalid height is changed: with height 0 its pages would be lost.
