@@ -535,7 +535,8 @@ impl WriteTx {
             });
             self.counts.push((name.clone(), keys));
             let dropped = |record: Option<Record>| u32::from(record.is_some_and(|r| r.is_dropped));
-            self.dropped = self.dropped + dropped(after) - dropped(before);
+            // A first page from before the drop, as damage can leave it, does not count the table.
+            self.dropped = (self.dropped + dropped(after)).saturating_sub(dropped(before));
             if before != after {
                 let catalog = self.catalog;
                 self.catalog = put_record(self.changed_mut(), catalog, name, after)?;

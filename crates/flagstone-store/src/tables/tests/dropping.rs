@@ -213,3 +213,32 @@ fn a_check_finds_the_pages_of_a_table_that_was_made_and_dropped_before_any_of_it
     store.check().expect("each page is used once or free");
     assert!(store.held() < 10, "{}", store.held());
 }
+
+/// Fails if a commit counts a table as one that is no longer being dropped, where the first page is
+/// from before the drop and counts none.
+#[test]
+fn a_first_page_from_before_a_drop_is_no_obstacle() {
+    let (medium, store, _) = full(None);
+    let before = store
+        .pages()
+        .with(|pages| pages.page(0))
+        .expect("it is there");
+    let mut tx = store.write().expect("a turn");
+    tx.drop_table("large").expect("it is there");
+    let commit = tx.commit_later().expect("it is taken");
+    // A writer keeps the drop from being carried out.
+    let writer = store.write().expect("a turn");
+    std::thread::scope(|scope| scope.spawn(|| commit.wait()).join())
+        .expect("no panic")
+        .expect("durable");
+    let left = medium.cut(Landing::Nothing);
+    drop(writer);
+    let mut pages =
+        PageStore::on(Box::new(left.clone()), &OpenOptions::existing()).expect("a store");
+    pages.put(0, &before);
+    pages.close().expect("room");
+    let store = open(&left, None);
+    store.insert("large", b"key", b"value").expect("room");
+    assert_eq!(names(&store), ["large", "small"]);
+    store.check().expect("each page is used once or free");
+}
