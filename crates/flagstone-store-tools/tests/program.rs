@@ -125,3 +125,32 @@ fn an_encrypted_store_needs_its_key() {
         "{err}"
     );
 }
+
+/// Fails if a message shows the bytes of a variable that holds a key.
+#[test]
+#[cfg(feature = "encryption")]
+fn a_key_in_a_variable_is_never_shown() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let place = TempDir::new().expect("a folder");
+    let info = |key: &[u8]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_flagstone-store"))
+            .args(["create", "a.flag", "--encrypt", "--key-env", "STORE_KEY"])
+            .current_dir(place.path())
+            .env("STORE_KEY", OsStr::from_bytes(key))
+            .output();
+        let output = output.expect("the program runs");
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    // Bytes that are no text.
+    let (code, err) = info(&[b"secret"[..].to_vec(), vec![0xff; 5]].concat());
+    assert_eq!(code, Some(2), "{err}");
+    assert!(
+        err.contains("STORE_KEY") && !err.contains("secret"),
+        "{err}"
+    );
+    assert_eq!(info(&[0xff; 32]).0, Some(0), "a key of 32 bytes");
+}

@@ -65,8 +65,10 @@ impl KeySource {
         let bytes = match self {
             KeySource::File(path) => read_file(path).map_err(|error| wrong(&error))?,
             KeySource::Variable(name) => {
-                let value = std::env::var(name).map_err(|error| wrong(&error))?;
-                zeroize::Zeroizing::new(value.into_bytes())
+                // Not `var`, whose error shows a value that is not UTF-8.
+                let value = std::env::var_os(name);
+                let value = value.ok_or_else(|| wrong(&std::env::VarError::NotPresent))?;
+                zeroize::Zeroizing::new(value.into_encoded_bytes())
             }
         };
         super::Key::parse(&bytes).map_err(|error| wrong(&error))
