@@ -379,6 +379,7 @@ fn has_room(options: &OpenOptions) -> Result<(), StoreError> {
 /// wrapped anew, in both superblocks. Whoever has a copy of an old superblock can still open copies
 /// of the store with the old key.
 ///
+/// # Errors
 /// The old key is wrong, the store is in use or not encrypted, its newest superblock is lost, or
 /// the medium fails. After a failure half-way both keys open the store, and `rekey` can be
 /// repeated.
