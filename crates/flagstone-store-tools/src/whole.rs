@@ -3,7 +3,7 @@
 use super::key::KeyArgs;
 use super::look::APART;
 use super::{Of, ProgramName, as_json, open, protocol_of, watched};
-use flagstone_store::{Holds, OpenOptions, PageStore, tools};
+use flagstone_store::{Holds, OpenOptions, PageStore, StoreError, tools};
 use flagstone_terminal::{Failure, mebibytes, note, say, with_unit};
 use serde_json::json;
 use std::path::PathBuf;
@@ -112,7 +112,8 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 pub(super) fn create(args: &Create, program: ProgramName) -> Result<ExitCode, Failure> {
-    let was_there = args.store.exists();
+    // A symbolic link counts, even if it leads nowhere yet.
+    let was_there = args.store.symlink_metadata().is_ok();
     let is_file = args.store.is_file() && !args.force;
     if is_file || was_there && open(&args.store, &args.key, program).is_ok() {
         let what = if is_file { "a file" } else { "a store" };
@@ -140,7 +141,7 @@ pub(super) fn create(args: &Create, program: ProgramName) -> Result<ExitCode, Fa
     let info = match made {
         Ok(info) => info,
         Err(error) => {
-            if !was_there {
+            if !was_there && !matches!(error, StoreError::InUse { .. }) {
                 // A failed attempt leaves no valid store, so remove its file.
                 let _ = std::fs::remove_file(&args.store);
             }

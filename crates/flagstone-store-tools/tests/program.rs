@@ -75,6 +75,20 @@ fn verdicts_end_with_1_and_failures_with_2() {
     assert_eq!(code, 2, "{err}");
 }
 
+/// Fails if a create that failed removes the link to a place that is not there.
+#[test]
+fn a_failed_create_removes_no_link() {
+    let place = TempDir::new().expect("a folder");
+    let link = place.path().join("a.flag");
+    std::os::unix::fs::symlink("absent/a.flag", &link).expect("a link");
+    let (code, _, err) = run(place.path(), "create a.flag");
+    assert_eq!(code, 2, "{err}");
+    assert!(link.is_symlink());
+    fs::create_dir(place.path().join("absent")).expect("a folder");
+    good(place.path(), "create a.flag");
+    good(place.path(), "info a.flag");
+}
+
 /// `flagstone store` runs the same commands, so messages must not name that program here.
 #[test]
 fn messages_name_this_program() {
