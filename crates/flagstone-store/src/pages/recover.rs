@@ -329,7 +329,8 @@ impl PageStore {
         for tx in [tx, None] {
             let bytes = match self.device.read_into(self.now, tx, at, &mut page) {
                 Ok((_, bytes)) => bytes.map(|bytes| &page[..bytes]),
-                Err(DeviceError::NoTransaction(_)) => continue,
+                // The device did not grow to the page that was being written.
+                Err(DeviceError::NoTransaction(_) | DeviceError::OutOfRange { .. }) => continue,
                 Err(error) => return Err(StoreError::Device(error)),
             };
             if sum_of(bytes) == sum {

@@ -6,7 +6,7 @@
 //! room the store continues by itself. Control: single calls do nothing and report success.
 
 use super::*;
-use crate::medium::{Call, Failing, Fault};
+use crate::medium::{Call, Failing, Fault, Tight};
 
 /// Counts over runs of a history with one fault each.
 #[derive(Debug, Default)]
@@ -339,4 +339,23 @@ fn an_uncached_opening_reads_what_is_on_the_medium() {
     assert!(!shown.is_ok_and(|shown| shown == pages));
     let mut store = open(&reading.uncached()).expect("a store");
     assert!(contents(&mut store) == pages);
+}
+
+/// Fails if a page beyond the device, for which the store finds no room to grow, breaks the store.
+#[test]
+fn a_page_beyond_a_store_that_cannot_grow_is_refused_and_the_store_goes_on() {
+    let (medium, options) = (Tight::default(), small(Kind::Seal));
+    let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+    store.put_all(0..100, &[1; 4000]);
+    store.close().expect("room");
+    let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+    assert!(store.info().resumed, "growth has to revoke tables");
+    let tx = store.begin().expect("none is live");
+    medium.give(Some(0), 0);
+    let refused = store.write(tx, Lpn(100_000), b"far");
+    assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+    medium.give(None, 0);
+    store.write(tx, Lpn(100_000), b"far").expect("room");
+    store.commit(tx).expect("room");
+    assert_eq!(store.page(100_000).as_deref(), Some(&b"far"[..]));
 }
