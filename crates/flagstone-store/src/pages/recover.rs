@@ -212,7 +212,7 @@ impl PageStore {
                 (None, None) => StoreError::Broken("the medium refused a request".into()),
             };
         };
-        let why = format!("{what}: {error}");
+        let mut why = format!("{what}: {error}");
         if self.at_no_room != AtNoRoom::Breaks && is_no_room(&error) {
             let places = Arc::clone(&self.places);
             // Until pending writes are discarded or known to be lost, no other thread may write.
@@ -222,10 +222,10 @@ impl PageStore {
                     self.no_room = Some(why.clone());
                     return StoreError::Full(why);
                 }
-                Err(then) => self
-                    .notes
-                    .trouble
-                    .note_for_good(format!("{why}; and opening it again: {then}")),
+                Err(then) => {
+                    why += &format!("; and opening it again: {then}");
+                    self.notes.trouble.note_for_good(why.clone());
+                }
             }
         }
         self.broken = Some(why);

@@ -359,3 +359,19 @@ fn a_page_beyond_a_store_that_cannot_grow_is_refused_and_the_store_goes_on() {
     store.commit(tx).expect("room");
     assert_eq!(store.page(100_000).as_deref(), Some(&b"far"[..]));
 }
+
+/// Fails if a store that found no room, and cannot be opened again, hides why it cannot.
+#[test]
+fn a_store_that_cannot_be_opened_again_says_why() {
+    let (medium, options) = (Tight::default(), small(Kind::Seal));
+    let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+    store.put(1, b"one");
+    medium.give(Some(0), 0);
+    // After the refused write the opening begins with a sync.
+    let below = medium.below();
+    below.fail_at(Some(below.operations() + 1));
+    let tx = store.begin().expect("none is live");
+    store.write(tx, Lpn(2), b"two").expect("memory");
+    assert_says(store.commit(tx), "no storage space");
+    assert_says(store.begin(), "and opening it again");
+}
