@@ -361,13 +361,14 @@ impl PageStore {
         if highest.0 >= self.device.pages() {
             return false;
         }
-        let live = self.live_but_old() + new + again;
+        let live = self.live_but_old().saturating_add(new);
+        let live = live.saturating_add(again);
         let kept = self.kept_of(self.in_service);
         let kept = match new {
             0 => (kept as f64 * COLLECTOR_SHARE) as u64,
             _ => kept,
         };
-        live + kept < self.in_service
+        live.saturating_add(kept) < self.in_service
     }
 
     /// Maximum number of pages that can permanently hold data, if the medium has a known end: its
@@ -402,7 +403,8 @@ impl PageStore {
         let of_block = u64::from(self.device.ftl().data_pages_per_block());
         loop {
             let room = self.in_service;
-            let wanted = ((pages as f64 * LEAST_SPACE) as u64).max(pages + self.kept_of(room) + 3);
+            let wanted = ((pages as f64 * LEAST_SPACE) as u64)
+                .max(pages.saturating_add(self.kept_of(room) + 3));
             let Some(blocks) = wanted
                 .checked_sub(room + 1)
                 .map(|pages| pages / of_block + 1)

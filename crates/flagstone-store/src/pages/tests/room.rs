@@ -1,11 +1,13 @@
 //! Bytes written by commits and size of stores, from a few blocks to many.
 
 use super::{Dice, OpenOptions, PageStore};
-use crate::medium::Memory;
+use crate::error::StoreError;
+use crate::medium::{Memory, Recorded};
 use crate::superblock::MEDIUM_PAGE_BYTES;
 use flagstone::commit::Kind;
 use flagstone::ftl::Mistake;
 use flagstone::mistakes::Mistaken;
+use flagstone::units::Lpn;
 
 /// Maximum bytes written to the medium per byte of data: 1.1 times a log that is checkpointed,
 /// which writes each page twice.
@@ -61,4 +63,18 @@ fn a_store_that_counts_blocks_which_are_never_victims_writes_more() {
         written
     });
     assert!(most.iter().any(|&written| written > 10.0), "{most:?}");
+}
+
+/// Fails if a number of pages that no medium has overflows.
+#[test]
+fn more_pages_than_can_be_numbered_find_no_room() {
+    let medium = Recorded::default();
+    medium.give_at_most(Some(16 << 20));
+    let mut store = PageStore::on(Box::new(medium), &OpenOptions::default()).expect("a store");
+    for (new, again) in [(u64::MAX, 0), (0, u64::MAX), (u64::MAX, u64::MAX)] {
+        let found = store.find_room(new, again, Lpn(0));
+        assert!(matches!(found, Err(StoreError::Full(_))), "{found:?}");
+    }
+    let reserved = store.reserve(u64::MAX);
+    assert!(matches!(reserved, Err(StoreError::Full(_))), "{reserved:?}");
 }
