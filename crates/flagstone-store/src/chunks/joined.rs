@@ -27,7 +27,8 @@ impl<P: Pages> Chunks<P> {
                 Waiting::Gone => panic!("what joins has removed nothing"),
             };
         }
-        self.spare = self.tx.take();
+        // An earlier one stays spare if this one has not begun.
+        self.spare = self.tx.take().or_else(|| self.spare.take());
     }
 
     /// Maximum number of partly written chunks in memory.

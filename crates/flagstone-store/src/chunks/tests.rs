@@ -40,6 +40,19 @@ fn ranges_are_cut_at_chunks() {
     assert_eq!(Cut::new(4032, 0).chunks(10, 0).count(), 0);
 }
 
+/// Fails if a transaction of the pages stays live when one that has changed nothing joins others.
+#[test]
+fn what_joins_without_a_change_leaves_no_transaction_behind() {
+    let medium = Box::new(Recorded::default());
+    let store = PageStore::on(medium, &OpenOptions::default()).expect("a store");
+    let mut chunks = Chunks::new(store, Cut::new(PageStore::PAGE_BYTES, 0));
+    chunks.write(3, &[1; 4096], false).expect("memory");
+    chunks.join();
+    chunks.join();
+    chunks.commit_joined(1 << 20).expect("room");
+    assert_eq!(chunks.pages().device().live().count(), 0);
+}
+
 /// A chunk that was removed and rewritten in one transaction has its new bytes, whether or not it
 /// existed before; a rollback restores the committed bytes.
 #[test]
