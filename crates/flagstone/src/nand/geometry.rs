@@ -179,11 +179,12 @@ impl Geometry {
                 self.pairing, self.cell
             )));
         }
-        let pages = u64::from(self.channels)
-            * u64::from(self.packages_per_channel)
-            * u64::from(self.planes_per_package)
-            * u64::from(self.blocks_per_plane)
-            * u64::from(self.pages_per_block);
+        // The product of the largest counts exceeds 64 bits.
+        let pages = u128::from(self.channels)
+            * u128::from(self.packages_per_channel)
+            * u128::from(self.planes_per_package)
+            * u128::from(self.blocks_per_plane)
+            * u128::from(self.pages_per_block);
         if pages >= 1 << 31 {
             return Err(GeometryError(format!(
                 "the device has {pages} pages, at most {} can be addressed",
@@ -304,6 +305,25 @@ fn high(inverse: u64, number: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_pages_than_64_bits_count_are_refused() {
+        let largest = Geometry {
+            channels: 1 << 10,
+            packages_per_channel: 1 << 10,
+            planes_per_package: 1 << 10,
+            blocks_per_plane: 1 << 24,
+            ..Geometry::default()
+        };
+        for pages_per_block in [1 << 10, 4096] {
+            let geometry = Geometry {
+                pages_per_block,
+                ..largest
+            };
+            let error = geometry.validate().unwrap_err().0;
+            assert!(error.contains("can be addressed"), "{error}");
+        }
+    }
 
     #[test]
     fn addresses_are_those_of_the_geometry() {
