@@ -87,7 +87,7 @@ impl Growth {
     /// Error rate per bit of a page: its block has `erases` erases, the program was `age` ago, and
     /// the block was read `reads` times since.
     pub fn rate(&self, block: Pbn, erases: u32, age: Nanos, reads: u32) -> f64 {
-        let erases = (self.worn_erases + erases).max(1);
+        let erases = self.worn_erases.saturating_add(erases).max(1);
         let wear = f64::from(erases) / f64::from(self.endurance.max(1));
         let rate = self.fresh_rate
             + self.wear_rate * wear.powf(self.wear_exponent)
@@ -409,6 +409,8 @@ mod tests {
         close(rate(&all, 0, 500, 0.0, 50_000), 1e-3);
         all.disturb.wear_exponent = 3.0;
         close(rate(&all, 0, 0, 0.0, 100_000), 2e-4 + 0.125e-3);
+        all.worn_erases = u32::MAX;
+        close(rate(&all, 0, 1, 0.0, 0), rate(&all, 0, 0, 0.0, 0));
     }
 
     #[test]
