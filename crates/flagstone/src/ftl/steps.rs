@@ -167,7 +167,7 @@ pub(crate) fn collect_ahead(
         live,
         pages,
     } = leisure;
-    let free = ftl.collects_below() + blocks;
+    let free = ftl.collects_below().saturating_add(blocks);
     let is_worth = |ftl: &Ftl| {
         ftl.blocks
             .fewest_live()

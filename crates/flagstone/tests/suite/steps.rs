@@ -3,7 +3,7 @@
 
 use crate::small_device::{Small, below};
 use flagstone::commit::{Device, DeviceError, Kind, Options};
-use flagstone::ftl::{BlockState, Config, FtlError};
+use flagstone::ftl::{BlockState, Config, FtlError, Leisure};
 use flagstone::nand::Geometry;
 use flagstone::nand::small::{self, Programmed, Watched};
 use flagstone::units::{Lpn, Nanos};
@@ -62,6 +62,18 @@ fn a_request_moves_few_pages_and_no_more_are_moved_in_all() {
 fn others_collect_whole_blocks() {
     let (most, _) = moved(&mut device(Kind::Plain, true));
     assert!(most >= 5, "{most} pages at most");
+}
+
+#[test]
+fn idle_collection_takes_limits_of_any_size() {
+    for kind in IN_STEPS {
+        let mut small = device(kind, true);
+        (0..PAGES).step_by(2).for_each(|at| small.put(&[(at, 2)]));
+        let (now, all) = (small.now, Leisure::new(u32::MAX, PAGES_PER_BLOCK, u32::MAX));
+        let moved = small.device().collect_ahead(now, all).expect("it has room");
+        assert!(moved > 0, "{kind}");
+        small.check();
+    }
 }
 
 /// Fails if a victim whose pages find no block stays a victim: it would never be collected, and a
