@@ -215,6 +215,10 @@ impl Ftl {
     /// Queues the block of a page that was read with many bit errors.
     #[cold]
     pub(in crate::ftl) fn wants_refresh(&mut self, at: Ppn, corrected: u16) {
+        // A read may report the largest number of corrected bits even if scrubbing is off.
+        if self.config.scrub.is_none() {
+            return;
+        }
         let block = self.geometry.block_of(at);
         // A restart also reads old roots, which need no refresh.
         if self.holds_something(block) {

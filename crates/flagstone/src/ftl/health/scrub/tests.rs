@@ -1,8 +1,9 @@
 //! Each test has a control: the same without scrubbing.
 
 use super::*;
+use crate::forward_flash;
 use crate::ftl::{Config, Format, Mounted, Operation, PageKind, Slot, Stream};
-use crate::nand::{Ages, Aging, Chip, Growth, PowerLaw, Shared, YEAR, small};
+use crate::nand::{Ages, Aging, Chip, Flash, Growth, PowerLaw, Read, Shared, YEAR, small};
 use crate::units::Lpn;
 
 const FORMAT: Format = Format {
@@ -290,4 +291,43 @@ fn a_refresh_without_room_waits_and_lets_reads_go_on() {
         assert!((0..15).all(|lpn| reads(&mut ftl, now + PAUSE, lpn)));
         assert_ne!(ftl.slot(Lpn(0)).ppn(), Some(pages[0]), "it was refreshed");
     }
+}
+
+/// A chip that reports the largest number of corrected bits with each read.
+struct Noisy {
+    chip: Chip,
+}
+
+impl Flash for Noisy {
+    forward_flash!([chip] but read);
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        let corrected = u16::MAX;
+        let read = self.chip.read(now, at, data, spare)?;
+        Ok(Read { corrected, ..read })
+    }
+}
+
+#[test]
+fn no_number_of_corrected_bits_asks_for_a_refresh_without_scrubbing() {
+    let flash = Noisy {
+        chip: small::chip(small::GEOMETRY),
+    };
+    let mounted = Ftl::mount(
+        Box::new(flash),
+        Config::small(200, None),
+        FORMAT,
+        Nanos::ZERO,
+    );
+    let (mut ftl, _) = mounted.expect("it is blank");
+    ftl.finish_mount();
+    append(&mut ftl, 0);
+    assert!(reads(&mut ftl, Nanos::ZERO, 0));
+    assert_eq!(ftl.stats().corrected_most, 0);
 }
