@@ -70,11 +70,14 @@ fn snapshots_end_before_a_device_is_full() {
             newest = small.device().snapshot().expect("seal gives snapshots");
         }
     }
+    let before = small.device().request_stats().pages_read;
     assert_eq!(
         value(&mut small, oldest, 0),
         Err(DeviceError::SnapshotEnded)
     );
+    assert_eq!(small.device().request_stats().pages_read, before);
     assert!(value(&mut small, newest, 0).is_ok());
+    assert_eq!(small.device().request_stats().pages_read, before + 1);
     small.check();
     // A snapshot that has ended may still be given back.
     small.device().end_snapshot(oldest);

@@ -55,8 +55,9 @@ impl Device {
     ) -> Result<(Nanos, Option<usize>), DeviceError> {
         in_range(&self.ftl, at)?;
         let slot = self.ftl.snapshot_slot(id, at);
-        self.host.pages_read += 1;
         let found = slot.ok_or(DeviceError::SnapshotEnded)?.into();
-        read_found(&mut self.ftl, now, Cause::Host, found, at, into)
+        let read = read_found(&mut self.ftl, now, Cause::Host, found, at, into)?;
+        self.host.pages_read += 1;
+        Ok(read)
     }
 }
