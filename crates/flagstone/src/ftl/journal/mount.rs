@@ -285,4 +285,21 @@ mod tests {
             flash = ftl.into_flash();
         }
     }
+
+    /// Fails if the length of a root's part wraps around.
+    #[test]
+    fn a_root_in_large_pages_comes_back() {
+        let geometry = Geometry {
+            page_bytes: 1 << 17,
+            ..GEOMETRY
+        };
+        let mount = |flash| Ftl::mount(flash, Config::small(200, None), Format::NONE, Nanos::ZERO);
+        let (mut ftl, _) = mount(Box::new(chip(geometry))).expect("it is blank");
+        ftl.finish_mount();
+        let blob: Vec<u8> = (0..200_000).map(|at| at as u8).collect();
+        ftl.checkpoint(Nanos::ZERO, blob.clone())
+            .expect("there is room");
+        let (_, mounted) = mount(ftl.into_flash()).expect("it starts");
+        assert!(mounted.blob == blob, "{} bytes", mounted.blob.len());
+    }
 }

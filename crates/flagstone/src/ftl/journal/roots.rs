@@ -21,7 +21,8 @@ impl Ftl {
             pool: self.journal.is_named.then(|| in_pool.collect()),
         };
         let bytes = image.emit();
-        let room = self.geometry.page_bytes as usize - root_part::SIZE;
+        // The length of a part has two bytes.
+        let room = (self.geometry.page_bytes as usize - root_part::SIZE).min(u16::MAX.into());
         let mut now = now.max(self.journal.durable);
         // Each failed attempt uses up an anchor, or some of its pages.
         for _ in 0..4 {
