@@ -282,6 +282,8 @@ mod tests {
             }
             assert_eq!(ftl.journal.bad, bad, "restart {restart}");
             assert_eq!(spare(&ftl).left, 1);
+            let retired = bad.len() - listed.len();
+            assert_eq!(ftl.stats.retired as usize, retired, "restart {restart}");
             flash = ftl.into_flash();
         }
     }

@@ -140,6 +140,7 @@ impl Ftl {
             self.journal.anchors[index].state = MetaState::Bad;
             self.journal.bad.push(block);
             self.blocks.set_state(block, BlockState::Bad);
+            self.stats.retired += 1;
         }
         Err(FtlError::MetaFull)
     }
