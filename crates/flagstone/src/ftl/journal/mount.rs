@@ -209,11 +209,19 @@ impl Ftl {
                             // Everything in this block was written before the checkpoint.
                             break;
                         }
+                        let number = lpn.index();
+                        if number >= self.journal.open_log.len() {
+                            return Err(FtlError::Foreign(format!(
+                                "it has log {number}, and its settings leave {} logs: open it with \
+                                 as many as when it was written",
+                                self.journal.open_log.len()
+                            )));
+                        }
                         self.journal.pool[index].is_log = true;
                         self.journal.pool[index].live += 1;
                         let data = data[..read.data_bytes].to_vec();
                         logs.push(LogPage {
-                            log: lpn.0 as u8,
+                            log: number as u8,
                             at,
                             seq,
                             data,
@@ -303,5 +311,26 @@ mod tests {
             .expect("there is room");
         let (_, mounted) = mount(ftl.into_flash()).expect("it starts");
         assert!(mounted.blob == blob, "{} bytes", mounted.blob.len());
+    }
+
+    /// Fails if a log that the settings lack is read: a refresh of its blocks would find no lane.
+    #[test]
+    fn a_device_with_more_logs_than_its_settings_is_refused() {
+        let mount = |flash, logs| {
+            let format = Format {
+                persist_map: true,
+                logs,
+                ..Format::NONE
+            };
+            Ftl::mount(flash, Config::small(200, None), format, Nanos::ZERO)
+        };
+        let (mut ftl, _) = mount(Box::new(chip(GEOMETRY)), 2).expect("it is blank");
+        ftl.finish_mount();
+        ftl.log(Nanos::ZERO, 1, b"entry").expect("there is room");
+        let flash = ftl.into_flash();
+        let FtlError::Foreign(why) = mount(flash, 1).err().expect("it is refused") else {
+            panic!("it is refused for another reason");
+        };
+        assert!(why.contains("log 1"), "{why}");
     }
 }
