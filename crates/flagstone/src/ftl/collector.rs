@@ -155,14 +155,14 @@ pub(crate) fn collect(
     count(ftl, start, collected)
 }
 
-/// Counts a collection that began at `start`, and the time that it took if it did not fail.
+/// Counts a collection that began at `start`, and the time that it took, if it did not fail.
 fn count(
     ftl: &mut Ftl,
     start: Nanos,
     collected: Result<Nanos, FtlError>,
 ) -> Result<Nanos, FtlError> {
-    ftl.stats.collections += 1;
     if let Ok(done) = &collected {
+        ftl.stats.collections += 1;
         ftl.stats.gc_ns += done.since(start);
     }
     collected

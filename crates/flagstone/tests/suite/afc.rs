@@ -228,6 +228,12 @@ fn d8_a_block_without_room_for_its_carriers_waits_for_the_others() {
     let mut bench = laid(Kind::Afc, page_flags(false), &pages);
     assert_eq!(bench.device().ftl().blocks().free_blocks(), 0);
     bench.set(1, &[0]);
+    let stats = bench.device().stats();
+    let erases = stats.count(Operation::Erase, Cause::Gc);
+    assert_eq!(
+        stats.collections, erases,
+        "a block that waits is not collected"
+    );
     assert_eq!(bench.restart(EVERYTHING).values(1), [1]);
 }
 
