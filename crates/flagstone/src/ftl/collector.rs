@@ -25,6 +25,9 @@ pub(super) struct Collector {
     /// Victims whose failed collection must be completed first. Includes those that could not be
     /// erased and are not yet left out by a root.
     pub(super) owed: Vec<Pbn>,
+    /// When the copies of collections that were given up or have failed are done. Their originals
+    /// are dead, so no later collection of these blocks waits for the copies by itself.
+    pub(super) copied: Nanos,
     /// The block in incremental collection. Not a candidate.
     pub(super) in_steps: Option<InSteps>,
     /// The next block that static wear levelling examines.

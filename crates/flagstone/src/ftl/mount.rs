@@ -174,6 +174,7 @@ impl Ftl {
                 dense_pages: sizes.dense_pages,
                 retire: Vec::new(),
                 owed: Vec::new(),
+                copied: Nanos::ZERO,
                 in_steps: None,
                 wear_cursor: 0,
             },

@@ -90,7 +90,11 @@ pub(super) fn move_live(
             continue;
         }
         left -= 1;
-        match relocate(ftl, owner, victim, from)? {
+        let moved = relocate(ftl, owner, victim, from);
+        if moved.is_err() {
+            ftl.collector.copied = ftl.collector.copied.max(moves.durable);
+        }
+        match moved? {
             Moved::To(done) => moves.durable = moves.durable.max(done),
             Moved::Dropped => {}
             Moved::Lost => {
@@ -111,7 +115,7 @@ pub(super) fn finish(
     durable: Nanos,
 ) -> Result<Nanos, FtlError> {
     let block = victim.block;
-    let now = ftl.sync(victim.prepared, durable)?;
+    let now = ftl.sync(victim.prepared, durable.max(ftl.collector.copied))?;
     let now = owner.before_erase(ftl, now, victim)?;
     debug_assert_eq!(
         ftl.blocks.live_in(block),

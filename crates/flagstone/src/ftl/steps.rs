@@ -232,9 +232,84 @@ pub(super) fn end(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<()
 /// Makes a block in incremental collection a candidate again: some of its pages must stay.
 pub(super) fn give_up(ftl: &mut Ftl, block: Pbn) {
     let work = ftl.collector.in_steps.take();
-    assert!(
-        work.is_some_and(|work| work.victim == block),
-        "block {block} is collected at once"
-    );
+    let work = work.filter(|work| work.victim == block);
+    let work = work.unwrap_or_else(|| panic!("block {block} is collected at once"));
+    ftl.collector.copied = ftl.collector.copied.max(work.durable);
     give_back(ftl, block);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ftl::{Config, Format, PageKind, Slot, Stream, collect};
+    use crate::nand::{Change, PowerCut, Shared, small};
+    use crate::units::Lpn;
+
+    /// Notes which programs a cut could undo when an erase is next.
+    struct Watcher {
+        flash: Shared<PowerCut>,
+        in_flight: Option<Vec<Change>>,
+    }
+
+    impl Owner for Watcher {
+        fn before_erase(&mut self, _: &mut Ftl, now: Nanos, _: Victim) -> Result<Nanos, FtlError> {
+            self.in_flight = Some(self.flash.look(PowerCut::in_flight));
+            Ok(now)
+        }
+    }
+
+    /// Fails if the copies of a collection that was given up for a snapshot may still be lost when
+    /// their block is erased.
+    #[test]
+    fn copies_of_a_collection_that_was_given_up_are_durable_before_the_erase() {
+        let flash = small::flash();
+        let format = Format {
+            in_steps: true,
+            ..Format::NONE
+        };
+        let config = Config {
+            works_ahead: true,
+            ..Config::small(200, None)
+        };
+        let mounted = Ftl::mount(Box::new(flash.clone()), config, format, Nanos::ZERO);
+        let (mut ftl, mut now) = mounted
+            .map(|(ftl, mounted)| (ftl, mounted.done))
+            .expect("it is blank");
+        ftl.finish_mount();
+        for lpn in (0..20).map(Lpn) {
+            let (to, page) = ((Stream::Host, None), (PageKind::Data, lpn, None));
+            let written = ftl.append(now, to, page, &[], b"page", Cause::Host);
+            let written = written.expect("there is room");
+            ftl.set_slot(lpn, Slot::Page(written.at));
+            now = ftl.sync(now, written.done).expect("there is no cut");
+        }
+        let drop_page = |ftl: &mut Ftl, lpn| {
+            let old = ftl.set_slot(lpn, Slot::Empty).ppn();
+            ftl.kill(old.expect("it was written"));
+        };
+        // Two pages of the victim stay.
+        let block_of = |ftl: &Ftl, lpn| ftl.slot(lpn).ppn().map(|at| ftl.geometry.block_of(at));
+        let victim = block_of(&ftl, Lpn(0)).expect("it was written");
+        let inside: Vec<Lpn> = (0..20)
+            .map(Lpn)
+            .filter(|&lpn| block_of(&ftl, lpn) == Some(victim))
+            .collect();
+        inside[2..].iter().for_each(|&lpn| drop_page(&mut ftl, lpn));
+        let mut owner = Watcher {
+            flash,
+            in_flight: None,
+        };
+        let blocks = ftl.blocks.len();
+        let moved = collect_ahead(&mut ftl, &mut owner, now, Leisure::new(blocks, 8, 1));
+        assert_eq!(moved, Ok(1));
+        let copy = ftl.slot(inside[0]).ppn().expect("it has moved");
+        assert_ne!(ftl.geometry.block_of(copy), victim);
+        // The snapshot needs the other page.
+        let snapshot = ftl.snapshots.take();
+        drop_page(&mut ftl, inside[1]);
+        ftl.end_snapshot(snapshot);
+        collect(&mut ftl, &mut owner, now, victim).expect("there is room");
+        let in_flight = owner.in_flight.expect("it is erased");
+        assert!(!in_flight.contains(&Change::Program(copy)), "{in_flight:?}");
+    }
 }
