@@ -292,3 +292,30 @@ fn pages_and_snapshots_hold_what_was_written() {
     assert!(collected > 300, "{collected} collections");
     assert!(ended > 0, "no snapshot had to end to gain room");
 }
+
+/// Fails if a full device says that its pages for roots, mapping and logs can hold data.
+#[test]
+fn a_full_device_tells_how_many_pages_can_hold_data() {
+    let format = Format {
+        persist_map: true,
+        ..Format::NONE
+    };
+    let flash = Box::new(small::chip(small::GEOMETRY));
+    let config = Config::small(PAGES, None);
+    let (mut ftl, _) = Ftl::mount(flash, config, format, Nanos::ZERO).expect("blank");
+    ftl.finish_mount();
+    let mut live = 0;
+    let full = loop {
+        let (to, page) = ((Stream::Gc, None), (PageKind::Data, Lpn(live), None));
+        match ftl.append(Nanos::ZERO, to, page, &[], b"page", Cause::Host) {
+            Ok(_) => live += 1,
+            Err(error) => break error,
+        }
+    };
+    let expected = FtlError::Full {
+        live: live.into(),
+        pages: live.into(),
+        out_of_service: 0,
+    };
+    assert_eq!(full, expected);
+}

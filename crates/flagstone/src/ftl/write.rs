@@ -333,12 +333,10 @@ impl Ftl {
 
     /// The error of a full device.
     pub(crate) fn full(&self) -> FtlError {
-        let out_of_service = self.blocks.out_of_service();
-        let blocks = self.geometry.blocks() - out_of_service;
         FtlError::Full {
             live: self.blocks.live_pages(),
-            pages: u64::from(blocks) * u64::from(self.data_pages),
-            out_of_service,
+            pages: self.blocks.for_data().len() as u64 * u64::from(self.data_pages),
+            out_of_service: self.blocks.out_of_service(),
         }
     }
 
