@@ -366,6 +366,9 @@ impl Sizes {
         let logical_pages = config.logical_pages.unwrap_or(
             (f64::from(geometry.pages()) * (1.0 - config.over_provision)).floor() as u32,
         );
+        if config.logical_pages == Some(0) {
+            return fail("the number of logical pages is 0: set at least 1".into());
+        }
         if logical_pages == 0 {
             return fail(format!(
                 "an over-provisioning of {} leaves none of {} pages to address: lower it",
@@ -429,7 +432,9 @@ impl Sizes {
             let threshold = good_blocks.saturating_sub(needed);
             // Slightly less: a share times the number of blocks is rounded up.
             let mut advice = Vec::new();
-            if room > 0 {
+            if room > 0 && config.logical_pages.is_some() {
+                advice.push(format!("use at most {room} logical pages"));
+            } else if room > 0 {
                 let spare = 1.0 - room as f64 / geometry.pages() as f64;
                 advice.push(format!(
                     "raise the over-provisioning to {} or more",
@@ -531,5 +536,22 @@ mod tests {
             }
         }
         assert!(seen > 10, "{seen}");
+    }
+
+    /// A number of logical pages overrides the over-provisioning, which would not help.
+    #[test]
+    fn an_error_about_a_number_of_logical_pages_advises_another_one() {
+        let fits = |pages| {
+            let config = Config::small(pages, None);
+            let geometry = Geometry::default();
+            let sizes = Sizes::new(&geometry, &config, &Format::default(), geometry.blocks());
+            sizes.map(|_| ()).map_err(|error| error.0)
+        };
+        let error = fits(Geometry::default().pages()).expect_err("none is spare");
+        assert!(!error.contains("over-provisioning"), "{error}");
+        let most = advised(&error, "use at most ").expect("a number") as u32;
+        assert_eq!(fits(most), Ok(()));
+        assert!(fits(most + 1).is_err());
+        assert!(fits(0).expect_err("there is none").contains("at least 1"));
     }
 }
