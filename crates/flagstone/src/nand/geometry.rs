@@ -135,7 +135,7 @@ impl fmt::Display for GeometryError {
 impl std::error::Error for GeometryError {}
 
 impl Geometry {
-    /// Checks that every count is at least one and that all pages can be addressed.
+    /// Checks that every count is within its limits and that all pages can be addressed.
     ///
     /// # Errors
     /// Names the count that is wrong and what it may be.

@@ -34,7 +34,7 @@ const NEVER: Nanos = Nanos(u64::MAX);
 /// The queue of blocks to refresh, and the position of the patrol.
 #[derive(Debug, Clone)]
 pub(in crate::ftl) struct Scrubber {
-    /// Number of corrected bits from which on a block is refreshed. Above the maximum if scrubbing
+    /// Number of corrected bits from which on a block is refreshed. The largest number if scrubbing
     /// is off.
     bits: u16,
     /// Time between two pages of the patrol.
