@@ -212,6 +212,10 @@ impl Owner for Logged {
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, of: Victim) -> Result<Nanos, FtlError> {
+        // A collection that met a lost page has left its copies to this one. A copy that is not the
+        // newest version any more must not be logged behind that.
+        let is_newest = |moved: &Version| ftl.slot(moved.lpn) == moved.slot;
+        self.moved.retain(is_newest);
         let done = self
             .log
             .moved(ftl, of.prepared, now, of.block, &self.moved)?;
