@@ -284,6 +284,9 @@ impl Blocks {
         block.live -= 1;
         if block.is_candidate() {
             self.victims.lose_page(id, live);
+        } else if block.state == BlockState::Stuck && block.live == 0 {
+            // Nothing is lost any more that the block could show.
+            self.fill(id);
         }
     }
 

@@ -7,8 +7,9 @@ use flagstone::dice::Dice;
 use flagstone::forward_flash;
 use flagstone::ftl::{BlockState, Config, Mistake};
 use flagstone::nand::{Chip, Flash, FlashError, Geometry, Read, Shared, small};
-use flagstone::units::{Lpn, Nanos, Ppn};
+use flagstone::units::{Lpn, Nanos, Pbn, Ppn};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 const PAGES: u32 = 60;
 
@@ -23,10 +24,13 @@ const GEOMETRY: Geometry = Geometry {
 /// Number of transactions in a history.
 const COMMITS: u32 = 120;
 
+/// Unreadable pages, which a test can add to.
+type Lost = Arc<Mutex<Vec<Ppn>>>;
+
 /// A chip with unreadable pages.
 struct Rotten {
     chip: Shared<Chip>,
-    pages: Vec<Ppn>,
+    pages: Lost,
 }
 
 impl Flash for Rotten {
@@ -40,7 +44,8 @@ impl Flash for Rotten {
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
         let read = self.chip.read(now, at, data, spare)?;
-        if self.pages.contains(&at) {
+        let pages = self.pages.lock().expect("no thread panics here");
+        if pages.contains(&at) {
             Err(FlashError::Uncorrectable {
                 at,
                 done: read.done,
@@ -61,10 +66,17 @@ fn open_with(
     pages: &[Ppn],
     mistake: Option<Mistake>,
 ) -> Result<Device, String> {
-    let flash = Box::new(Rotten {
-        chip: chip.clone(),
-        pages: pages.to_vec(),
-    });
+    open_rotting(kind, chip, Arc::new(Mutex::new(pages.to_vec())), mistake)
+}
+
+fn open_rotting(
+    kind: Kind,
+    chip: &Shared<Chip>,
+    pages: Lost,
+    mistake: Option<Mistake>,
+) -> Result<Device, String> {
+    let chip = chip.clone();
+    let flash = Box::new(Rotten { chip, pages });
     let mut config = Config::small(PAGES, Some(3));
     config.mistake = mistake.into();
     Device::open(flash, kind, config, &unwaited(kind), Nanos::ZERO)
@@ -393,4 +405,48 @@ fn goes_on_beside_a_stuck_block(kind: Kind, seed: u64) -> bool {
         assert_eq!(found, Some(&[byte][..]), "{kind} {seed}: page {at}");
     }
     true
+}
+
+/// Fails if a block stays stuck although nothing in it is needed any more.
+#[test]
+fn versions_in_a_stuck_block_are_rolled_back_with_their_transaction() {
+    for kind in [Kind::Scc, Kind::Bpcc] {
+        for seed in 1..=4 {
+            let chip = Shared::new(small::chip(GEOMETRY));
+            history(kind, &chip, seed);
+            let lost = Lost::default();
+            let opened = open_rotting(kind, &chip, Arc::clone(&lost), None);
+            let mut device = opened.expect("it is whole");
+            let mut now = device.recovered_at();
+            let pages = |count: u32| (0..count).map(move |at| (at * 7 + seed as u32) % PAGES);
+            let put = |device: &mut Device, mut now: Nanos, count, byte| {
+                let tx = device.begin(now).expect("no other one lives");
+                for at in pages(count) {
+                    let taken = device.write(now, tx, Lpn(at), &[byte]);
+                    now = now.max(taken.expect("there is room").next);
+                }
+                (tx, now)
+            };
+            let (tx, later) = put(&mut device, now, 14, 254);
+            now = later;
+            // A block that it has filled.
+            let ftl = device.ftl();
+            let slots = (0..PAGES).filter_map(|at| ftl.slot(Lpn(at)).ppn());
+            let mapped: Vec<Pbn> = slots.map(|at| GEOMETRY.block_of(at)).collect();
+            let blocks = ftl.blocks();
+            let data_pages = ftl.data_pages_per_block();
+            let own = blocks.for_data().into_iter().find(|block| {
+                let is_full = blocks.state(*block) == BlockState::Full;
+                is_full && blocks.live_in(*block) == data_pages && !mapped.contains(block)
+            });
+            let block = own.expect("it has filled a block");
+            let last = GEOMETRY.page(block, data_pages - 1);
+            lost.lock().expect("no thread panics here").push(last);
+            let state = |device: &Device| device.ftl().blocks().state(block);
+            assert_eq!(device.collect(now, block), Ok(None));
+            assert_eq!(state(&device), BlockState::Stuck);
+            device.abort(now, tx).expect("the chip is well");
+            assert_eq!(state(&device), BlockState::Full, "{kind} {seed}");
+        }
+    }
 }
