@@ -20,7 +20,7 @@ pub(super) struct Shadow {
     pub(super) next: Version,
 }
 
-/// A version on flash that another of the same ring has replaced.
+/// A version on flash that another of the same ring has replaced, or its own copy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Replaced {
     tx: TxId,
@@ -210,10 +210,16 @@ impl Rings {
     pub(super) fn relocated(&mut self, at: Lpn, from: Ppn, to: Ppn) -> bool {
         match self.shadows.get_mut(&at) {
             Some(shadow) if shadow.ppn() == from => {
+                let (number, next, tx) = (shadow.number, shadow.next, shadow.tx);
                 shadow.slot = match shadow.slot {
                     Slot::Trimmed(_) => Slot::Trimmed(to),
                     _ => Slot::Page(to),
                 };
+                // The original stays if its block has a lost page and is not erased.
+                let version = Version { page: at, number };
+                self.replaced.insert(from, Replaced { tx, version, next });
+                let ring = self.rings.get_mut(&tx);
+                ring.expect("it is live").replaced.push(from);
                 true
             }
             _ => false,
