@@ -1,8 +1,8 @@
 //! The ioctls of Linux's MTD character devices, as in `include/uapi/mtd/mtd-abi.h`.
 //!
 //! Only this file contains `unsafe` in this crate: the kernel gets addresses within records, for
-//! which there is no safe wrapper. Each function passes the lengths of slices that it borrows during
-//! the call. The kernel keeps no address.
+//! which there is no safe wrapper. Each function passes the lengths of slices that it borrows
+//! during the call. The kernel keeps no address.
 
 use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
 use std::fs::File;

@@ -407,9 +407,10 @@ fn goes_on_beside_a_stuck_block(kind: Kind, seed: u64) -> bool {
     true
 }
 
-/// Fails if a copied version of a live transaction is forgotten whose original stays in a block with
-/// a lost page: once the transaction is rolled back, a restart takes the original for a version of
-/// the next one. Fails also if the block stays stuck although nothing in it is needed any more.
+/// Fails if a copied version of a live transaction is forgotten whose original stays in a block
+/// with a lost page: once the transaction is rolled back, a restart takes the original for a
+/// version of the next one. Fails also if the block stays stuck although nothing in it is needed
+/// any more.
 #[test]
 fn versions_in_a_stuck_block_are_rolled_back_with_their_transaction() {
     for kind in [Kind::Scc, Kind::Bpcc] {

@@ -43,8 +43,8 @@ impl Device {
     /// Collects a full block that the caller has chosen, even if that gains no space: moves its
     /// live pages and erases it. Returns when the erase is done, or `None` if the block cannot be
     /// collected now: it is not full, the FTL keeps its own pages there, the protocol needs it, or
-    /// a page in it is lost to bit errors. A block with a lost page is left out of collections while
-    /// it has a live page, and its other live pages may have moved.
+    /// a page in it is lost to bit errors. A block with a lost page is left out of collections as
+    /// long as it has a live page, and its other live pages may have moved.
     ///
     /// # Errors
     /// No block is left for the live pages, or the power fails.
