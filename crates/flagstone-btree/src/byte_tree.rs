@@ -136,10 +136,13 @@ impl Sizes {
         }
     }
 
-    /// Like [`Sizes::pages_of`], for a value whose entry in `leaf` names the pages `named`.
+    /// Number of pages of a value of `bytes` bytes whose entry in `leaf` names the pages `named`,
+    /// and number of pages that list them: 0 if the entry names them itself, otherwise `named` are
+    /// the lists.
     ///
     /// # Errors
-    /// The value is too long, or the entry names another number of pages than such a value has.
+    /// The value is too long, the entry names another number of pages than such a value needs, or
+    /// it names a page twice.
     pub(super) fn pages_named(
         self,
         leaf: Lpn,
@@ -150,10 +153,11 @@ impl Sizes {
             return damaged(leaf, "a value is longer than a value can be");
         }
         let (count, lists) = self.pages_of(bytes);
-        if named.len() != if lists > 0 { lists } else { count } {
+        let needed = if lists > 0 { lists } else { count };
+        if named.len() != needed {
             return damaged(leaf, "a value has not as many pages as it needs");
         }
-        doubt_pages(leaf, named)?;
+        refuse_repeated(leaf, named)?;
         Ok((count, lists))
     }
 
@@ -201,7 +205,7 @@ pub(super) fn named_pages(image: &[u8]) -> impl Iterator<Item = Lpn> + '_ {
 ///
 /// # Errors
 /// A page occurs twice.
-pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<(), TreeError> {
+pub(super) fn refuse_repeated(leaf: Lpn, pages: &[Lpn]) -> Result<(), TreeError> {
     let mut pages = pages.to_vec();
     pages.sort_unstable();
     if pages.is_sorted_by(|before, after| before < after) {
@@ -354,7 +358,7 @@ impl<N: Nodes> ByteTree<N> {
         let mut image = vec![0; lists * self.sizes.page];
         let now = self.nodes.read_past(now, &named, &mut image)?;
         let pages: Vec<Lpn> = named_pages(&image).take(count).collect();
-        doubt_pages(leaf, &pages)?;
+        refuse_repeated(leaf, &pages)?;
         Ok((pages, now))
     }
 

@@ -4,7 +4,7 @@
 //! A [`Walk`] is the tree of a snapshot. It uses page handles that can be kept, so values are not
 //! copied from their pages, and any number of readers share the pages.
 
-use super::byte_tree::{Root, Sizes, doubt_pages, named_pages};
+use super::byte_tree::{Root, Sizes, named_pages, refuse_repeated};
 use super::node::{Kind, Node, Value};
 use crate::{TreeError, damaged};
 use flagstone::units::Lpn;
@@ -212,7 +212,7 @@ impl<I: Images> Walk<I> {
             let lists = self.images.pages(&pages)?;
             let named = lists.iter().flat_map(|list| named_pages(list));
             pages = named.take(count).collect();
-            doubt_pages(leaf, &pages)?;
+            refuse_repeated(leaf, &pages)?;
         }
         if pages.len() < count {
             return damaged(leaf, "a value has pages that are too short");

@@ -31,6 +31,7 @@ pub(super) const LAYOUTS: &[Layout] = &[leaf_head::RECORD, inner_head::RECORD];
 /// Upper limit of page numbers in leaf links.
 pub(in super::super) const PAGES_MAX: u32 = 1 << 24;
 
+/// The top bit of a leaf's count, which tells leaves from inner nodes.
 const LEAF: u64 = 1 << 15;
 /// Size of an inner node's entry.
 const INNER: usize = 12;
@@ -59,7 +60,8 @@ impl Shape {
     /// The order does not fit the page, or no order does.
     pub(super) fn new(page_bytes: usize, value_bytes: usize, order: usize) -> Result<Shape> {
         let room = page_bytes.saturating_sub(leaf_head::SIZE);
-        // The largest order with entries of this size.
+        // The largest order with entries of this size. A node has up to twice as many entries, and
+        // their count must stay below the bit LEAF.
         let most = |entry: usize| (room / entry / 2).min(LEAF as usize / 4);
         let (leaf, inner) = (most(8 + value_bytes), most(INNER));
         if leaf == 0 || inner == 0 || order > leaf.min(inner) {

@@ -209,16 +209,16 @@ fn figure_2_is_the_list_of_figure_1() {
     assert_eq!(keys(&mut index, 0, 29), [5, 20]);
 }
 
-/// Order 2: five leaves of three entries under one root, the last of two, without the entries in
-/// `less`.
-fn family(less: &[Key]) -> LazyTree {
+/// Order 2: five leaves of three entries under one root, the last of two; then the keys `deleted`
+/// are deleted.
+fn family(deleted: &[Key]) -> LazyTree {
     let settings = Settings::new().with("order", 2).with("memory", 1 << 16);
     let mut index = open_lazy(&settings, 1 << 10);
     for key in 0..14 {
         index.insert(START, key * 10, 1).expect("room");
         index.flush(START).expect("room");
     }
-    for &key in less {
+    for &key in deleted {
         index.delete(START, key).expect("room");
         index.flush(START).expect("room");
     }
@@ -228,9 +228,10 @@ fn family(less: &[Key]) -> LazyTree {
     index
 }
 
-/// Commits waiting requests, group by group or all in one. Returns the number of pages written.
-fn cost(less: &[Key], requests: &[(Key, bool)], together: bool) -> u64 {
-    let mut index = family(less);
+/// Commits `requests`, each a key and whether it is inserted or deleted. Returns the number of
+/// pages written: by each commit of a group, or once after all of them if `together`.
+fn cost(deleted: &[Key], requests: &[(Key, bool)], together: bool) -> u64 {
+    let mut index = family(deleted);
     written(&mut index);
     for &(key, insert) in requests {
         request(&mut index, key, insert);
@@ -248,9 +249,10 @@ fn cost(less: &[Key], requests: &[(Key, bool)], together: bool) -> u64 {
     pages + written(&mut index)
 }
 
-/// The first keys of the leaves of the super group of the first request.
-fn super_group(less: &[Key], requests: &[(Key, bool)]) -> Vec<Key> {
-    let mut index = family(less);
+/// The first keys of the leaves that algorithm 6 commits together with the leaf of the first of
+/// `requests`: its super group. Each request is a key and whether it is inserted or deleted.
+fn super_group(deleted: &[Key], requests: &[(Key, bool)]) -> Vec<Key> {
+    let mut index = family(deleted);
     for &(key, insert) in requests {
         request(&mut index, key, insert);
     }
@@ -271,7 +273,7 @@ fn super_group(less: &[Key], requests: &[(Key, bool)]) -> Vec<Key> {
 fn figure_3_groups_that_save_a_write_go_together() {
     let (split_0, split_90) = ([(1, true), (2, true)], [(91, true), (92, true)]);
     let small_0 = [(0, false), (10, false)];
-    /// Name, entries left out, requests, first keys of the leaves of the super group.
+    /// Name, keys deleted before, requests, first keys of the leaves of the super group.
     type Case<'a> = (&'a str, &'a [Key], Vec<(Key, bool)>, &'a [Key]);
     let cases: [Case; 7] = [
         ("case 1", &[], [split_0, split_90].concat(), &[0, 90]),
@@ -298,9 +300,10 @@ fn figure_3_groups_that_save_a_write_go_together() {
             &[0],
         ),
     ];
-    for (what, less, requests, members) in cases {
-        assert_eq!(super_group(less, &requests), members, "{what}");
-        let (alone, together) = (cost(less, &requests, false), cost(less, &requests, true));
+    for (what, deleted, requests, members) in cases {
+        assert_eq!(super_group(deleted, &requests), members, "{what}");
+        let alone = cost(deleted, &requests, false);
+        let together = cost(deleted, &requests, true);
         assert_eq!(
             together < alone,
             members.len() > 1,

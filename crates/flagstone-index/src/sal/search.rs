@@ -9,8 +9,10 @@ use crate::{Key, Result, Value};
 use flagstone::units::{Lpn, Nanos};
 
 impl Sal {
-    /// Searches the log region of a set for the newest log of the key. Returns the log's value, or
-    /// `Some(None)` for a deletion. May merge the region instead; then returns `None`.
+    /// Searches the log region of `set` for the newest log of `key`. Returns the log's value,
+    /// `Some(None)` if the log is a deletion, or `None` if the region has no log of the key. At
+    /// random it merges the region into its buckets instead (§3.3). Then it returns `None` as well:
+    /// the answer is in the key's bucket.
     fn search_region(
         &mut self,
         now: Nanos,
@@ -21,6 +23,8 @@ impl Sal {
         let (head, mut now) = self.region_head(now, set)?;
         let pages = regions.len(head);
         let probes = regions.probes(key);
+        // The log pages whose filters accept the key, newest first: the first `found` of the array.
+        // All filters are probed before a merge or a read, as `head` borrows from the cache.
         let mut fired = [Lpn(0); FILTERS];
         let mut found = 0;
         for i in (0..pages).rev() {
@@ -30,7 +34,7 @@ impl Sal {
             }
         }
         self.counts.region_lookups += 1;
-        if self.flip(set, pages) && self.may_merge(set) {
+        if self.draws_merge(set, pages) && self.may_merge(set) {
             self.counts.merges_coin += 1;
             now = self.merge(now, set)?;
             return Ok((None, self.resize(now)?));
@@ -49,8 +53,9 @@ impl Sal {
         Ok((None, now))
     }
 
-    /// Decides randomly whether this lookup merges the log region. §3.3.
-    fn flip(&mut self, set: u32, pages: usize) -> bool {
+    /// Counts a lookup of `set`, and draws whether it shall merge the log region of `pages` log
+    /// pages. §3.3.
+    fn draws_merge(&mut self, set: u32, pages: usize) -> bool {
         let lookups = self.groups.lookups(set) + 1;
         self.groups.set_lookups(set, lookups);
         match self.options.split {
