@@ -92,25 +92,28 @@ impl World for Records {
         self.ask(known, which, wish)
     }
 
-    /// Fills each page with records, one transaction per page.
+    /// Fills each page with records, one transaction per page, if pages may lack room for a record:
+    /// clients then meet full pages from the start. Otherwise they start with empty pages.
     fn fill(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         if !known.habits.may_overflow {
             return Ok(());
         }
+        // The index of the only live transaction, and whether to complete its group commit.
+        let (only, flush) = (0, true);
         for page in 0..known.pages {
             self.begin(known, dice)?;
             for slot in 0..known.habits.slots {
                 let place = page * known.habits.slots + slot;
-                let contents = payload(self.live[0].name, place, slot as u16);
-                self.ask(known, 0, Wish::Write(place, Some(contents)))?;
+                let contents = payload(self.live[only].name, place, slot as u16);
+                self.ask(known, only, Wish::Write(place, Some(contents)))?;
                 if self.live.is_empty() {
                     // The transaction was rolled back because the log is full.
                     return Ok(());
                 }
             }
-            self.ask(known, 0, Wish::Commit)?;
+            self.ask(known, only, Wish::Commit)?;
             known.now += Nanos::from_micros(100_000);
-            self.hear(known, true)?;
+            self.hear(known, flush)?;
         }
         Ok(())
     }

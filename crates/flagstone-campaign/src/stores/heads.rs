@@ -90,17 +90,18 @@ enum Damage {
     Aged,
 }
 
-/// A damage, and the copy or copies that it affects.
+/// A damage, and the superblock or superblocks that it affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
     damage: Damage,
+    /// The number of the affected superblock, if not both are.
     copy: usize,
-    both: bool,
+    both_superblocks: bool,
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.both {
+        if self.both_superblocks {
             write!(f, "{:?} over both superblocks", self.damage)
         } else {
             write!(f, "{:?} over superblock {}", self.damage, self.copy)
@@ -152,15 +153,19 @@ impl Case {
             0 if !aged => 1 - newest,
             _ => newest,
         };
-        // Each as a copy of the other would leave both whole.
-        let both = damage != Damage::Other && !aged && dice.random_range(0..BOTH) == 0;
-        Case { damage, copy, both }
+        // Each overwritten with the other would leave both whole.
+        let both_superblocks = damage != Damage::Other && !aged && dice.random_range(0..BOTH) == 0;
+        Case {
+            damage,
+            copy,
+            both_superblocks,
+        }
     }
 
     /// A copy of the medium with this damage applied.
     fn on(&self, left: &Recorded) -> Recorded {
         let mut bytes = left.to_vec();
-        let copies = if self.both {
+        let copies = if self.both_superblocks {
             0..2
         } else {
             self.copy..self.copy + 1
@@ -368,7 +373,7 @@ impl HeadRun<'_> {
         let reading = self.options.clone().reading().uncached();
         let opened = PageStore::on(Box::new(case.on(left)), &reading);
         let mut store = match opened {
-            Ok(_) if case.both => return Err("it opens without a superblock".into()),
+            Ok(_) if case.both_superblocks => return Err("it opens without a superblock".into()),
             Ok(store) => store,
             Err(_) => {
                 let writing = PageStore::on(Box::new(case.on(left)), &self.options);
@@ -402,19 +407,22 @@ impl HeadRun<'_> {
         Ok(())
     }
 
-    /// Repairs a damaged store. Only a store without superblocks may stay unrepaired or lose data,
-    /// which the repair must report.
+    /// Repairs a damaged store. One that lost both superblocks may stay unrepaired, or lose data if
+    /// the repair reports it; its protocol is given to the repair, which cannot find it. Any other
+    /// store must be repaired with all data.
     fn repair(&mut self, left: &Recorded, case: Case) -> Result<(), String> {
         let (from, to) = (self.folder.join("damaged"), self.folder.join("repaired"));
         let written = std::fs::write(&from, case.on(left).to_vec());
         written.map_err(|error| error.to_string())?;
         let hints = Hints {
-            protocol: case.both.then_some(self.task.protocol),
+            protocol: case.both_superblocks.then_some(self.task.protocol),
             ..Hints::default()
         };
-        let report = match repair(&from, &to, &self.options, &hints, true, &mut |_, _| ()) {
+        // Another repair may have written the same file before.
+        let replaces = true;
+        let report = match repair(&from, &to, &self.options, &hints, replaces, &mut |_, _| ()) {
             Ok(report) => report,
-            Err(_) if case.both => {
+            Err(_) if case.both_superblocks => {
                 self.tally.unrepaired += 1;
                 return Ok(());
             }
@@ -424,7 +432,7 @@ impl HeadRun<'_> {
         let mut store = opened.map_err(failed("what was repaired does not open"))?;
         match self.model.compare(&mut store, self.places) {
             Ok(()) => self.tally.repaired += 1,
-            Err(_) if case.both && !report.is_whole() => self.tally.unrepaired += 1,
+            Err(_) if case.both_superblocks && !report.is_whole() => self.tally.unrepaired += 1,
             Err(what) => return Err(format!("repaired, {what}; it says {report:?}")),
         }
         Ok(())

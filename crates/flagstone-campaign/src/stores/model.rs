@@ -41,17 +41,17 @@ impl Places {
 }
 
 /// Seed modifier for bulk trims.
-const SWEEPS: u64 = 0x5eeb << 40;
+const BULK_TRIMS: u64 = 0x5eeb << 40;
 
 /// The pages that a client trims together with write number `tag`. In half of the runs some trims
 /// come in bulk. Uses its own random numbers: clients behave the same with and without it.
-pub(super) fn swept(seed: u64, tag: Tag, pages: Places) -> Vec<u32> {
-    let sweeps = Pcg64Mcg::seed_from_u64(seed ^ SWEEPS).random_bool(0.5);
-    let mut dice = Pcg64Mcg::seed_from_u64(seed ^ SWEEPS ^ tag << 8);
+pub(super) fn bulk_trimmed(seed: u64, tag: Tag, pages: Places) -> Vec<u32> {
+    let trims_in_bulk = Pcg64Mcg::seed_from_u64(seed ^ BULK_TRIMS).random_bool(0.5);
+    let mut dice = Pcg64Mcg::seed_from_u64(seed ^ BULK_TRIMS ^ tag << 8);
     let count = match dice.random_range(0..8) {
-        0..4 if sweeps => dice.random_range(1..6),
-        4..7 if sweeps => dice.random_range(6..40),
-        7 if sweeps => dice.random_range(0..2 * pages.count),
+        0..4 if trims_in_bulk => dice.random_range(1..6),
+        4..7 if trims_in_bulk => dice.random_range(6..40),
+        7 if trims_in_bulk => dice.random_range(0..2 * pages.count),
         _ => 0,
     };
     (0..count).map(|_| pages.draw(&mut dice)).collect()

@@ -5,7 +5,7 @@ use super::compacting::Compactor;
 use super::discards::Discarder;
 use super::harness::{Done, Life, May, Media, StoreRun, World, failed};
 use super::lie::{Lie, Lying};
-use super::model::{Model, Places, Writes, bytes_of, swept};
+use super::model::{Model, Places, Writes, bulk_trimmed, bytes_of};
 use super::on_chip::OnChip;
 use super::pair::Pair;
 use super::tight::Tight;
@@ -241,9 +241,10 @@ impl StoreRun<Pages> {
         Ok(())
     }
 
-    /// One client performs one or several of its remaining writes.
+    /// One client performs one or several of the remaining writes of its transaction. None remain
+    /// once a write finds no space.
     fn write(&mut self, store: &mut Pair, live: &mut LiveTx, dice: &mut Pcg64Mcg) -> Done<()> {
-        // The pages of a large transaction are written together.
+        // Up to 8; of a transaction with more than LARGE left, any number up to all.
         let at_once = if live.left > LARGE { live.left } else { 8 };
         for _ in 0..dice.random_range(1..=live.left.min(at_once)) {
             live.left -= 1;
@@ -259,7 +260,8 @@ impl StoreRun<Pages> {
                 Ok(()) => {
                     live.writes.insert(at, (!trims).then_some(tag));
                     if trims {
-                        for at in swept(self.id.seed, tag, self.world.pages) {
+                        // A page that the store refuses is left out.
+                        for at in bulk_trimmed(self.id.seed, tag, self.world.pages) {
                             if store.trim(live.tx, Lpn(at)).is_ok() {
                                 live.writes.insert(at, None);
                             }

@@ -50,7 +50,7 @@ impl Pair {
         };
         if let Some(mut store) = by_tables {
             let mut twin = twin(*store.device().geometry())?;
-            match same(&mut store, &mut twin, Numbers::NotBefore) {
+            match same(&mut store, &mut twin, Found::InTables) {
                 Ok(()) => chip.opened_by_tables(),
                 Err(what) => chip.note(|| format!("by the tables of a close: {what}")),
             }
@@ -172,7 +172,7 @@ impl Pair {
         match &mut self.beside {
             Some((twin, chip)) => {
                 chip.same()?;
-                same(&mut self.store, twin, Numbers::Equal)
+                same(&mut self.store, twin, Found::InBlocks)
             }
             None => Ok(()),
         }
@@ -192,13 +192,15 @@ impl Pair {
     }
 }
 
-/// How the numbers of two restarts are compared.
+/// Where the store on the medium has found its state. The one on the chip always finds it in its
+/// blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Numbers {
-    /// The numbers must be equal.
-    Equal,
-    /// Tables also count what no page holds any more: the first may have higher numbers.
-    NotBefore,
+enum Found {
+    /// In its blocks: all must be equal.
+    InBlocks,
+    /// In the tables of a close, which also count what no page holds any more: the last write
+    /// sequence may be higher than on the chip.
+    InTables,
 }
 
 fn differ<T: Debug>(what: impl Display, here: &T, there: &T) -> Result<(), String> {
@@ -207,9 +209,11 @@ fn differ<T: Debug>(what: impl Display, here: &T, there: &T) -> Result<(), Strin
     ))
 }
 
-/// Compares the findings of two restarts: size, address and contents of each page, state and live
-/// pages of each block, and the last write sequence.
-fn same(here: &mut PageStore, there: &mut PageStore, numbers: Numbers) -> Result<(), String> {
+/// Compares what two restarts have found: `here` the store on the medium, whose state was
+/// `found_in`, and `there` the one on the chip, which is also checked by itself. Compares size,
+/// address and contents of each page, state and live pages of each block, and the last write
+/// sequence.
+fn same(here: &mut PageStore, there: &mut PageStore, found_in: Found) -> Result<(), String> {
     let checked = there.device().check();
     checked.map_err(|what| format!("on the chip: {what}"))?;
     let (ftl, other) = (here.device().ftl(), there.device().ftl());
@@ -234,17 +238,19 @@ fn same(here: &mut PageStore, there: &mut PageStore, numbers: Numbers) -> Result
         let of = |ftl: &Ftl| (ftl.blocks().state(block), ftl.blocks().live_in(block));
         // Tables list a block as written if its pages never became durable; on the chip it is
         // blank. In both cases it is erased before its use.
-        let is_like = numbers == Numbers::NotBefore && ftl.blocks().live_in(block) == 0;
-        if of(ftl) != of(other) && !(is_like && other.blocks().live_in(block) == 0) {
+        let has_no_live_pages =
+            ftl.blocks().live_in(block) == 0 && other.blocks().live_in(block) == 0;
+        let may_differ = found_in == Found::InTables && has_no_live_pages;
+        if of(ftl) != of(other) && !may_differ {
             return differ(format!("block {block}"), &of(ftl), &of(other));
         }
     }
     let (last, other_last) = (ftl.last_seq(), other.last_seq());
-    let is_so = match numbers {
-        Numbers::Equal => last == other_last,
-        Numbers::NotBefore => last >= other_last,
+    let is_allowed = match found_in {
+        Found::InBlocks => last == other_last,
+        Found::InTables => last >= other_last,
     };
-    if !is_so {
+    if !is_allowed {
         return differ("last write sequence", &last, &other_last);
     }
     let mut page = [

@@ -3,7 +3,7 @@
 
 use super::super::harness::{Done, failed};
 use super::super::lie::Lying;
-use super::super::model::{Model, Places, Tag, Writes, bytes_of, swept};
+use super::super::model::{Model, Places, Tag, Writes, bulk_trimmed, bytes_of};
 use super::super::tight::Tight;
 use super::judge::{Kept, Looked, Way};
 use super::past::{Bytes, Past};
@@ -95,7 +95,8 @@ impl RottenPages {
                 Ok(()) => {
                     live.writes.insert(at, (!trims).then_some(tag));
                     if trims {
-                        for at in swept(self.id.seed, tag, self.pages) {
+                        // A page that the store refuses is left out.
+                        for at in bulk_trimmed(self.id.seed, tag, self.pages) {
                             if store.trim(live.tx, Lpn(at)).is_ok() {
                                 live.writes.insert(at, None);
                             }
@@ -198,15 +199,18 @@ impl RottenPages {
         let medium = past.media.medium.clone();
         self.collections += store.device().stats().collections;
         let left = match end {
+            // The store is closed, and the medium is left as it is then.
             End::Closed => {
                 store.close().map_err(failed("close"))?;
                 past.leave(medium.snapshot(), past.media.log());
                 return Ok(());
             }
+            // The process is killed between two calls; all that it wrote lands.
             End::Killed => medium.cut(Landing::Everything),
-            End::Begun => {
+            // The process is killed after the writes of one more transaction; all of them land.
+            End::KilledInTransaction => {
                 let tx = store.begin().map_err(failed("begin"))?;
-                // Up to 256 pages are buffered in memory.
+                // Mostly few writes, and sometimes more than the 256 pages that are buffered.
                 let most = [3, 3, 40, 600][dice.random_range(0..4)];
                 let mut live = LiveTx {
                     tx,
@@ -220,18 +224,18 @@ impl RottenPages {
                 past.tell(format!("a transaction writes {} pages", live.writes.len()));
                 medium.cut(Landing::Everything)
             }
+            // The power is cut in one more transaction or while idle; some of the last writes land.
             End::Cut => {
                 self.cut(&mut store, past, dice)?;
                 let number = dice.random();
-                medium.cut(Landing::draw(
-                    medium.pending(),
-                    dice.random_range(0..8),
-                    number,
-                ))
+                // Which writes land: `Landing::draw` has eight kinds.
+                let kind = dice.random_range(0..8);
+                medium.cut(Landing::draw(medium.pending(), kind, number))
             }
         };
         // The log is taken before the drop of the store, whose writes are none of the past.
         let log = past.media.log();
+        // Hands what is left on to the next life, and removes what did not land from the log.
         past.leave(left, log);
         drop(store);
         Ok(())

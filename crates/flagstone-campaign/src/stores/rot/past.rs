@@ -217,19 +217,19 @@ pub enum End {
     /// The process was killed; all its writes have landed.
     Killed,
     /// The process was killed during a transaction; all its writes have landed.
-    Begun,
+    KilledInTransaction,
     /// The power was cut during a commit.
     Cut,
 }
 
 impl End {
-    pub(super) const ALL: [End; 4] = [End::Closed, End::Killed, End::Begun, End::Cut];
+    pub(super) const ALL: [End; 4] = [End::Closed, End::Killed, End::KilledInTransaction, End::Cut];
 
     pub(super) fn about(self) -> &'static str {
         match self {
             End::Closed => "the store was closed",
             End::Killed => "the process was killed, and all that it wrote has landed",
-            End::Begun => {
+            End::KilledInTransaction => {
                 "the process was killed while a transaction lived, and all that it wrote has landed"
             }
             End::Cut => "the power was cut during a commit, or at rest",

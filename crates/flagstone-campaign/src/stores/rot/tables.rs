@@ -72,7 +72,7 @@ impl RottenTables {
                 return Ok(());
             }
             End::Killed => medium.cut(Landing::Everything),
-            End::Begun => {
+            End::KilledInTransaction => {
                 let mut tx = store.write().map_err(failed("begin"))?;
                 let mut after = past.newest().clone();
                 self.clients.change(&mut tx, &mut after, dice)?;

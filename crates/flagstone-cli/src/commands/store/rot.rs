@@ -112,7 +112,7 @@ fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
         "silent_panic": tally.silent_by_way[Silence::Panic as usize],
         "silent_closed": tally.silent_by_end[End::Closed as usize],
         "silent_killed": tally.silent_by_end[End::Killed as usize],
-        "silent_begun": tally.silent_by_end[End::Begun as usize],
+        "silent_begun": tally.silent_by_end[End::KilledInTransaction as usize],
         "silent_cut": tally.silent_by_end[End::Cut as usize],
         "first_run_id": first.map(|(id, _)| id.to_string()),
         "first_silent": first.map(|(_, what)| what),
