@@ -48,7 +48,7 @@ struct Whole {
     planned: AtomicU64,
     done: AtomicU64,
     running: Mutex<Vec<Running>>,
-    told: Box<dyn Fn(&Effort) + Send + Sync>,
+    watcher: Box<dyn Fn(&Effort) + Send + Sync>,
 }
 
 /// A part in progress.
@@ -66,8 +66,8 @@ struct Part {
 }
 
 thread_local! {
-    /// Work done since the watcher was last called.
-    static UNTOLD: Cell<u64> = const { Cell::new(0) };
+    /// Work of this thread's part that was not reported to it yet.
+    static UNREPORTED: Cell<u64> = const { Cell::new(0) };
     static PART: RefCell<Option<Part>> = const { RefCell::new(None) };
     static WATCHED: RefCell<Option<Effort>> = const { RefCell::new(None) };
 }
@@ -79,14 +79,14 @@ impl fmt::Debug for Effort {
 }
 
 impl Effort {
-    /// Progress of work without a plan yet. `told` is called periodically during the work, on any
-    /// of its threads.
-    pub fn new(told: impl Fn(&Effort) + Send + Sync + 'static) -> Effort {
+    /// Progress of work without a plan yet. `watcher` is called periodically during the work, on
+    /// any of its threads.
+    pub fn new(watcher: impl Fn(&Effort) + Send + Sync + 'static) -> Effort {
         Effort(Arc::new(Whole {
             planned: AtomicU64::new(0),
             done: AtomicU64::new(0),
             running: Mutex::default(),
-            told: Box::new(told),
+            watcher: Box::new(watcher),
         }))
     }
 
@@ -139,6 +139,7 @@ impl Effort {
     pub fn within<T>(&self, name: &str, pages: u64, part: impl FnOnce() -> T) -> T {
         let number = {
             let mut running = self.parts();
+            // A number that no running part has.
             let number = running.iter().map(|part| part.number + 1).max();
             let number = number.unwrap_or(0);
             running.push(Running {
@@ -149,13 +150,14 @@ impl Effort {
             });
             number
         };
-        UNTOLD.set(0);
+        // Work done so far is that of the outer part, if there is one: it does not count for this.
+        report(UNREPORTED.get());
         let before = PART.replace(Some(Part {
             effort: self.clone(),
             number,
         }));
-        let _after = Ends(before);
-        (self.0.told)(self);
+        let _after = EndsPart(before);
+        (self.0.watcher)(self);
         part()
     }
 
@@ -202,16 +204,17 @@ impl Drop for Restore {
     }
 }
 
-/// Ends this thread's part, also during unwinding.
-struct Ends(Option<Part>);
+/// When dropped, also during unwinding, reports the rest of this thread's part, removes the part,
+/// and resumes the outer part, if there is one.
+struct EndsPart(Option<Part>);
 
-impl Drop for Ends {
+impl Drop for EndsPart {
     fn drop(&mut self) {
-        tell(UNTOLD.take());
+        report(UNREPORTED.take());
         left(0);
         if let Some(Part { effort, number }) = PART.replace(self.0.take()) {
             effort.parts().retain(|part| part.number != number);
-            (effort.0.told)(&effort);
+            (effort.0.watcher)(&effort);
         }
     }
 }
@@ -219,17 +222,17 @@ impl Drop for Ends {
 /// Adds work done to this thread's part, in pages written in order.
 #[inline]
 pub fn did(pages: u64) {
-    let untold = UNTOLD.get() + pages;
-    if untold < EVERY {
-        UNTOLD.set(untold);
+    let unreported = UNREPORTED.get() + pages;
+    if unreported < EVERY {
+        UNREPORTED.set(unreported);
     } else {
-        tell(untold);
+        report(unreported);
     }
 }
 
 /// Sets the remaining work of this thread's part.
 pub fn left(pages: u64) {
-    tell(UNTOLD.get());
+    report(UNREPORTED.get());
     PART.with_borrow(|part| {
         if let Some(Part { effort, number }) = part {
             effort.correct(*number, pages);
@@ -237,13 +240,14 @@ pub fn left(pages: u64) {
     });
 }
 
+/// Adds `pages` to this thread's part, and calls the watcher. Work outside any part does not count.
 #[cold]
-fn tell(pages: u64) {
-    UNTOLD.set(0);
+fn report(pages: u64) {
+    UNREPORTED.set(0);
     PART.with_borrow(|part| {
         if let Some(Part { effort, number }) = part {
             effort.add(*number, pages);
-            (effort.0.told)(effort);
+            (effort.0.watcher)(effort);
         }
     });
 }
@@ -278,6 +282,18 @@ mod tests {
         assert!(seen.contains(&half), "{seen:?}");
         let last = seen.last().expect("it was told").clone();
         assert_eq!(last, (3 * EVERY, 3 * EVERY, String::new()));
+    }
+
+    #[test]
+    fn work_of_an_outer_part_counts_before_and_after_an_inner_one() {
+        let effort = Effort::new(|_| {});
+        effort.plan(10 + 5);
+        effort.within("outer", 10, || {
+            did(4);
+            effort.within("inner", 5, || did(5));
+            did(6);
+        });
+        assert_eq!((effort.done(), effort.planned()), (15, 15));
     }
 
     #[test]

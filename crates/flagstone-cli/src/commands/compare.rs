@@ -365,13 +365,13 @@ impl<'a> Comparison<'a> {
         let of = |nth| {
             self.subjects
                 .iter()
-                .map(move |subject| self.takes(subject, nth))
+                .map(move |subject| self.effort_of(subject, nth))
         };
         (0..self.seeds.count as usize).flat_map(of).sum()
     }
 
     /// The estimated effort of one run.
-    fn takes(&self, subject: &Subject<'_>, nth: usize) -> u64 {
+    fn effort_of(&self, subject: &Subject<'_>, nth: usize) -> u64 {
         let script = self.input.script(nth).effort();
         match subject.image {
             Some(_) => script,
@@ -385,15 +385,16 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Makes all runs.
+    /// Runs each subject with each seed. A subject with a saved image starts from it. Others first
+    /// fill a new device, and collect latencies if these are asked for.
     fn run(&self) -> Vec<Outcome<Subject<'a>, ReplayRecord, ReplayError>> {
         let threads = self.args.threads;
-        let takes = |subject: &Subject<'_>, nth| self.takes(subject, nth);
+        let effort_of = |subject: &Subject<'_>, nth| self.effort_of(subject, nth);
         run_all(
             &self.subjects,
             self.seeds,
             threads,
-            takes,
+            effort_of,
             |subject, nth| {
                 let seed = self.seeds.nth(nth);
                 let setup = setup(self.args, &self.set, &self.device, subject.kind, seed);

@@ -255,8 +255,9 @@ impl<'a, R: Measured> Standing<'a, R> {
         self.rows.iter().copied().filter(|row| row.contends())
     }
 
-    /// The row with which others are compared: the first contender, or else the best row.
-    pub fn measure(&self) -> Option<&'a Row<R>> {
+    /// The row with which others are compared, whose relative figure is 1.00: the first contender,
+    /// or else the best row with commits. `None` if no row has any.
+    pub fn reference(&self) -> Option<&'a Row<R>> {
         let any = || self.rows.iter().copied().find(|row| row.commits());
         self.first().or_else(any)
     }

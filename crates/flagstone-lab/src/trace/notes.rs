@@ -40,6 +40,8 @@ pub fn of_block(report: &block::BlockReport) -> Vec<String> {
     let seconds = report.duration_ns as f64 / 1e9;
     match report.requests_per_s {
         Some(rate) => notes.push(format!("{seconds:.3} s, {rate:.1} requests/s")),
+        // All requests between two waits have one time if the log's only times are its waits, so a
+        // number of requests per second would mean nothing.
         None if report.times > 1 => notes.push(format!(
             "{seconds:.3} s, {} requests at {} times: the log has waits, and no rate of requests",
             report.requests, report.times
@@ -54,6 +56,7 @@ pub fn of_block(report: &block::BlockReport) -> Vec<String> {
             "skipped: line {line}, the last, which was cut short"
         ));
     }
+    // A replay of such a write reads the rest of its pages first, except with --whole-pages.
     if report.in_part > 0 {
         let count = report.in_part;
         notes.push(format!(

@@ -11,6 +11,7 @@ use super::claims::{Claim, ClaimKind, Figure, Measures, Rule, Tolerances};
 use super::measure::{Data, Expr, Point, Term};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// The verdict on a claim, from worst to best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -186,6 +187,14 @@ fn range(low: f64, high: f64) -> String {
     }
 }
 
+/// The measured values that are accepted for a published figure.
+struct Accepted {
+    /// Those for which the claim holds.
+    holds: RangeInclusive<f64>,
+    /// Those for which at least the direction is as published.
+    direction: RangeInclusive<f64>,
+}
+
 struct Judge<'a> {
     claim: &'a Claim,
     tolerances: &'a Tolerances,
@@ -193,8 +202,9 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// The verdict on a part that compares these terms, unless they rest on too few events.
-    fn unless_few(&self, terms: &[Term], verdict: Verdict) -> Verdict {
+    /// The verdict on a part that compares `terms`: too few to say if one of them rests on too few
+    /// events, otherwise `verdict`.
+    fn too_few_or(&self, terms: &[Term], verdict: Verdict) -> Verdict {
         let least = self.tolerances.count.least;
         match self.data.events(terms) {
             Some(events) if events < least && verdict != Verdict::NotMeasured => Verdict::TooFew,
@@ -232,32 +242,37 @@ impl Judge<'_> {
             .collect()
     }
 
-    /// Compares the value of `expr` with its published figure. Tolerances of ratios widen a range
-    /// by a share of its logarithm, those of values by a factor.
-    fn figure(&self, rule: &Rule, expr: &Expr, published: Figure) -> Part {
-        let (low, high) = published.ends();
-        let ratio = self.claim.kind == ClaimKind::Ratio;
-        // The range that holds, and the range with the right direction.
-        let ((from, to), (least, most)) = if ratio {
+    /// The values accepted for a published figure from `low` to `high`. Tolerances of ratios widen
+    /// this range by a share of its logarithm, those of values by a factor.
+    fn accepted(&self, low: f64, high: f64) -> Accepted {
+        if self.claim.kind == ClaimKind::Ratio {
             let tolerance = &self.tolerances.ratio;
             let room = |end: f64| (tolerance.floor + tolerance.share * end.ln().abs()).exp();
-            let mut accepted = (low / room(low), high * room(high));
+            let (from, to) = (low / room(low), high * room(high));
             // No tolerance extends across 1, unless 1 is published.
-            let side = match (low, high) {
+            let (least, most) = match (low, high) {
                 (low, _) if low > 1.0 => (1.0, f64::INFINITY),
                 (_, high) if high < 1.0 => (0.0, 1.0),
-                _ => accepted,
+                _ => (from, to),
             };
-            accepted = (accepted.0.max(side.0), accepted.1.min(side.1));
-            (accepted, side)
+            Accepted {
+                holds: from.max(least)..=to.min(most),
+                direction: least..=most,
+            }
         } else {
             let tolerance = &self.tolerances.value;
             let (holds, direction) = (tolerance.holds, tolerance.direction);
-            (
-                (low / holds, high * holds),
-                (low / direction, high * direction),
-            )
-        };
+            Accepted {
+                holds: low / holds..=high * holds,
+                direction: low / direction..=high * direction,
+            }
+        }
+    }
+
+    /// Compares the value of `expr` with its published figure.
+    fn figure(&self, rule: &Rule, expr: &Expr, published: Figure) -> Part {
+        let (low, high) = published.ends();
+        let accepted = self.accepted(low, high);
         let unit = self
             .claim
             .unit
@@ -267,7 +282,7 @@ impl Judge<'_> {
             what: format!("{}: {expr}", rule.figure),
             expr: Some(expr.clone()),
             published: range(low, high) + &unit,
-            accepted: range(from, to),
+            accepted: range(*accepted.holds.start(), *accepted.holds.end()),
             ..unmeasured("")
         };
         let Some(value) = self.data.eval(expr).filter(|value| value.is_finite()) else {
@@ -279,14 +294,15 @@ impl Judge<'_> {
         let nearest = value.clamp(low, high);
         part.deviation = (nearest != 0.0).then(|| value / nearest - 1.0);
         // A ratio of exactly 1 has no direction.
-        part.verdict = if (from..=to).contains(&value) {
+        let has_direction = self.claim.kind != ClaimKind::Ratio || value != 1.0;
+        part.verdict = if accepted.holds.contains(&value) {
             Verdict::Holds
-        } else if !(ratio && value == 1.0) && (least..=most).contains(&value) {
+        } else if has_direction && accepted.direction.contains(&value) {
             Verdict::Direction
         } else {
             Verdict::Differs
         };
-        part.verdict = self.unless_few(&expr.terms(), part.verdict);
+        part.verdict = self.too_few_or(&expr.terms(), part.verdict);
         part
     }
 
@@ -365,7 +381,7 @@ impl Judge<'_> {
         };
         let exprs = groups.iter().flat_map(|(_, group)| group);
         let terms: Vec<Term> = exprs.flat_map(Expr::terms).collect();
-        part.verdict = self.unless_few(&terms, part.verdict);
+        part.verdict = self.too_few_or(&terms, part.verdict);
         let mut named: Vec<(f64, String)> = groups
             .iter()
             .flat_map(|(_, group)| group)
@@ -458,7 +474,7 @@ impl Judge<'_> {
             (_, Some(peak)) => self.peak(&all, peak),
             _ => unreachable!("every trend has its words"),
         };
-        part.verdict = self.unless_few(&[Term::whole(series)], part.verdict);
+        part.verdict = self.too_few_or(&[Term::whole(series)], part.verdict);
         part
     }
 
@@ -563,7 +579,7 @@ impl Judge<'_> {
                 };
             }
         }
-        part.verdict = self.unless_few(&[Term::whole(&a), Term::whole(&b)], part.verdict);
+        part.verdict = self.too_few_or(&[Term::whole(&a), Term::whole(&b)], part.verdict);
         part
     }
 }

@@ -41,19 +41,19 @@ impl Refusal for ReplayError {
 }
 
 /// Makes all runs on `threads` threads, or one for each core. Results are in the order of the
-/// subjects. `takes` estimates the effort of a run, for the progress bar ([`Effort`]).
+/// subjects. `effort_of` estimates that of a run, for the progress bar ([`Effort`]).
 pub(super) fn run_all<K: Clone + Display + Sync, R: Send, E: Send>(
     subjects: &[K],
     seeds: Seeds,
     threads: Option<u64>,
-    takes: impl Fn(&K, usize) -> u64,
+    effort_of: impl Fn(&K, usize) -> u64,
     run: impl Fn(&K, usize) -> Result<R, E> + Sync,
 ) -> Vec<Outcome<K, R, E>> {
     let nth = 0..seeds.count as usize;
     let (stop, effort) = (Stop::current(), Effort::current());
     let each = |at: usize| nth.clone().map(move |nth| (at, nth));
     let all: Vec<(usize, usize)> = (0..subjects.len()).flat_map(each).collect();
-    let planned = all.iter().map(|&(at, nth)| takes(&subjects[at], nth));
+    let planned = all.iter().map(|&(at, nth)| effort_of(&subjects[at], nth));
     let planned: Vec<u64> = planned.inspect(|&pages| effort.plan(pages)).collect();
     let made = all.par_iter().zip(&planned).map(|(&(at, nth), &pages)| {
         let name = subjects[at].to_string();
@@ -172,7 +172,7 @@ fn print<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) {
         return lines.iter().for_each(|line| say(line));
     }
     let standing = Standing::of(rows);
-    let Some(measure) = standing.measure().or(standing.rows.first().copied()) else {
+    let Some(reference) = standing.reference().or(standing.rows.first().copied()) else {
         return;
     };
     let table = Table::new(printed.columns, &standing);
@@ -181,7 +181,7 @@ fn print<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) {
     }
     let width = table::width();
     let text = |text: &str| wrap(text, width).iter().for_each(|line| say(line));
-    (printed.about)(&measure.runs[0])
+    (printed.about)(&reference.runs[0])
         .iter()
         .for_each(|line| text(line));
     say("");
@@ -223,8 +223,8 @@ fn times(args: &Args) -> String {
 fn page_of<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) -> String {
     let standing = Standing::of(rows);
     let table = Table::new(printed.columns, &standing);
-    let first = standing.measure().unwrap_or(&rows[0]);
-    let mut body = page::paragraphs(&(printed.about)(&first.runs[0]));
+    let reference = standing.reference().unwrap_or(&rows[0]);
+    let mut body = page::paragraphs(&(printed.about)(&reference.runs[0]));
     body += &page::paragraphs(&standing.verdict());
     body += &table.html(&standing);
     body += &page::paragraphs(&(printed.reasons)(&standing, advice(args)));

@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
         input @ Input::Workloads(_) => Kept::Scripts(input),
     };
     let setup = |stack, nth| closed(args, &set, &device, stack, seeds.nth(nth), &source.name);
-    let takes = |&stack: &Stack, nth| {
+    let effort_of = |&stack: &Stack, nth| {
         setup(stack, nth).effort(match &kept {
             Kept::Trace(recording) => recording.transactions(),
             Kept::Scripts(input) => input.script(nth).transactions().len() as u64,
@@ -106,7 +106,7 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
         Kept::Scripts(input) => setup(stack, nth).run(&mut Played::new(input.script(nth))),
     };
     let outcomes = runs::watched("comparing", || {
-        run_all(&stacks, seeds, args.threads, takes, one)
+        run_all(&stacks, seeds, args.threads, effort_of, one)
     });
     if let Some(warm_up) = args.host.warm_up {
         let mut ended = outcomes.iter().flat_map(Outcome::runs).peekable();

@@ -93,9 +93,10 @@ impl<R: Measured> Column<R> {
             Cell::Word(word) => word(&row.runs[0]),
             Cell::Number(of, text) | Cell::Committed(of, text) => text(row.mean(of)),
             Cell::Relative => {
-                let measure = standing.measure().expect("this row has committed");
+                // Any row with commits can be the reference, and this row has some.
+                let reference = standing.reference().expect("this row has committed");
                 let figure = |row: &Row<R>| row.mean(|run| standing.by.of(run));
-                hundredths(figure(row) / figure(measure))
+                hundredths(figure(row) / figure(reference))
             }
             Cell::Range(by, text) => {
                 let (least, most) = by.range(row);
