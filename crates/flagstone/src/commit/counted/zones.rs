@@ -70,8 +70,9 @@ pub(super) struct Zones {
     /// Full blocks, in the order in which they became so; those from before the last slide first.
     full: Vec<Pbn>,
     /// Number of full blocks from before the last slide.
-    older: usize,
-    /// Full blocks that hold only copies.
+    from_before_slide: usize,
+    /// Full blocks that hold only copies, or that a restart found written. The next slide lets all
+    /// of them out.
     copies: Vec<Pbn>,
     /// Number of blocks with pages of transactions that ever became full.
     filled: u64,
@@ -155,7 +156,7 @@ impl Zones {
             low,
             open: vec![CLOSED; 2 * geometry.planes() as usize],
             full: Vec::new(),
-            older: 0,
+            from_before_slide: 0,
             copies: Vec::new(),
             filled: 0,
             trims: Vec::new(),
@@ -184,7 +185,11 @@ impl Zones {
         (self.size, self.low) = sizes(ftl, self.zone_blocks);
     }
 
-    /// The zones, for people.
+    /// The zones, for people. A slide is a checkpoint that lets full blocks out of the zones, so
+    /// full blocks are listed by what the next one will do with them. It lets out those that a
+    /// slide has kept before, unless a live transaction has pages in them; of those that became
+    /// full since, it also keeps the ones in which a dead transaction may have pages; it lets out
+    /// all of copies and all found by a restart.
     pub(super) fn table(&self) -> Table {
         let list = |blocks: Vec<Pbn>| {
             let blocks: Vec<String> = blocks.iter().map(|block| format!("b{block}")).collect();
@@ -200,11 +205,11 @@ impl Zones {
                 row("being written", list(open)),
                 row(
                     "full, kept by a slide",
-                    list(self.full[..self.older].to_vec()),
+                    list(self.full[..self.from_before_slide].to_vec()),
                 ),
                 row(
                     "full since the slide",
-                    list(self.full[self.older..].to_vec()),
+                    list(self.full[self.from_before_slide..].to_vec()),
                 ),
                 row(
                     "full, of copies or found by the restart",
@@ -328,7 +333,7 @@ impl Zones {
         // Blocks from this index on became full later: such a transaction, dead by now, may have
         // pages in them. A block is kept for that reason by one slide only.
         let recent = self.full.len() - ((self.filled - since) as usize).min(self.full.len());
-        let recent = recent.max(self.older);
+        let recent = recent.max(self.from_before_slide);
         let keeps = |i: usize, block: &Pbn| i >= recent || live.contains(block);
         let (mut unavailable, mut leaving) = (Vec::new(), Vec::new());
         for (i, &block) in self.full.iter().enumerate() {
@@ -361,7 +366,7 @@ impl Zones {
         self.durable = self.durable.max(self.ready);
         self.copies.clear();
         self.full = unavailable;
-        self.older = self.full.len();
+        self.from_before_slide = self.full.len();
         for block in leaving {
             ftl.blocks.unpin(block);
         }
@@ -394,7 +399,9 @@ impl Zones {
                 return Err(format!("block {block} is in the zones twice"));
             }
         }
-        if self.older > self.full.len() || self.filled < (self.full.len() - self.older) as u64 {
+        if self.from_before_slide > self.full.len()
+            || self.filled < (self.full.len() - self.from_before_slide) as u64
+        {
             return Err("the zones have lost count of their full blocks".into());
         }
         Ok(())
