@@ -243,6 +243,8 @@ impl Kept {
         Ok(Box::new(Disk { disk, blocks }))
     }
 
+    /// Creates a store and writes each of its pages once, 1,000 per transaction. A page takes
+    /// [`BLOCK_BYTES`] of the megabytes, since its trailer counts as well.
     fn pages(&self, path: &Path, options: OpenOptions) -> Result<Box<dyn Client>, Failure> {
         let pages = (self.megabytes * 1_000_000 / BLOCK_BYTES) as u32;
         let mut store = PageStore::open(path, &options)?;

@@ -121,7 +121,7 @@ pub(super) unsafe fn writes_to_several(database: &Database) -> bool {
 pub(super) unsafe fn reserve(file: *mut File, database: &mut Database) {
     // SAFETY: as for this function; SQLite reads an integer, and writes the one before.
     unsafe {
-        if !database.reserves {
+        if !database.gets_reserved_bytes {
             return;
         }
         let mut header = [0; 24];
@@ -133,11 +133,11 @@ pub(super) unsafe fn reserve(file: *mut File, database: &mut Database) {
         // Ciphertext (SQLCipher) does not reveal the number of reserved bytes per page.
         let is_known = begins_as_database(&header) && page == PAGE_BYTES;
         if !is_empty && (!is_known || c_int::from(header[20]) >= RESERVED_BYTES) {
-            database.reserves = false;
+            database.gets_reserved_bytes = false;
             return;
         }
         // Once is enough for an empty database. VACUUM asks for the number each time.
-        database.reserves = !is_empty;
+        database.gets_reserved_bytes = !is_empty;
         let file_control = database.registered.functions.file_control;
         if let Some((connection, name)) = schema(file, database) {
             let mut bytes = RESERVED_BYTES;

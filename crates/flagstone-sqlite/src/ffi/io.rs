@@ -28,14 +28,15 @@ pub(super) struct Database {
     pub(super) registered: &'static Registered,
     pub(super) handle: Handle,
     users: Arc<Users>,
-    /// Whether a new database gets reserved bytes.
-    pub(super) reserves: bool,
+    /// Whether the database gets reserved bytes if it is empty, or rewritten by `VACUUM`
+    /// ([`hooks::reserve`]).
+    pub(super) gets_reserved_bytes: bool,
     /// Whether `journal_mode=WAL` is an error (`wal=refuse`).
     refuses_wal: bool,
     /// Whether the live transaction was checked for a journal ([`hooks::look_at_journal`]).
-    is_looked_at: bool,
+    is_journal_checked: bool,
     /// Whether SQLite's cached header differs from the file's, so that SQLite must drop its cache.
-    is_header_other: bool,
+    is_cached_header_stale: bool,
 }
 
 /// The bytes of a database header that indicate WAL mode.
@@ -96,18 +97,19 @@ pub(super) unsafe fn put_database(
     handle: Handle,
     refuses_wal: bool,
 ) {
-    let reserves = !handle.is_read_only();
+    let gets_reserved_bytes = !handle.is_read_only();
     let users = Arc::new(Users::default());
-    // SAFETY: as for this function.
+    // SAFETY: as for this function. The pointer is valid as long as `database` has the `Arc`: until
+    // `close`, after which SQLite does not use the file.
     unsafe { (*file).users = Arc::as_ptr(&users) };
     let database = Box::new(Database {
         registered,
         handle,
         users,
-        reserves,
+        gets_reserved_bytes,
         refuses_wal,
-        is_looked_at: false,
-        is_header_other: false,
+        is_journal_checked: false,
+        is_cached_header_stale: false,
     });
     // SAFETY: as for this function.
     unsafe {
@@ -289,8 +291,8 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: 
             Ok(has) => {
                 let end = at + into.len() as i64;
                 if (at..end) == CHANGES {
-                    let is_header_other = std::mem::take(&mut database.is_header_other);
-                    if database.handle.is_other() || is_header_other {
+                    let is_stale = std::mem::take(&mut database.is_cached_header_stale);
+                    if database.handle.is_other() || is_stale {
                         // Makes SQLite clear its cache.
                         into.copy_from_slice(&OTHER_CHANGES);
                     }
@@ -308,12 +310,12 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, a
     // SAFETY: SQLite calls with an open database and `bytes` bytes of data.
     let (database, data) = unsafe { (database(file), given(from, bytes)) };
     rim(IOERR_WRITE, || {
-        if !database.is_looked_at {
+        if !database.is_journal_checked {
             // SAFETY: SQLite writes in a transaction of the connection that it has named.
             if let Err(trouble) = unsafe { hooks::look_at_journal(file, database) } {
                 return database.change_failed(&trouble, IOERR_WRITE);
             }
-            database.is_looked_at = true;
+            database.is_journal_checked = true;
         }
         // Clear the WAL flag in a page-by-page copy of a database in WAL mode; otherwise the copy
         // could not be opened. A first page without SQLite's header is ciphertext (SQLCipher), and
@@ -327,7 +329,7 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, a
         {
             copy.extend_from_slice(data);
             copy[VERSIONS].fill(1);
-            database.is_header_other = true;
+            database.is_cached_header_stale = true;
             &copy[..]
         } else {
             data
@@ -394,7 +396,7 @@ unsafe extern "C" fn unlock(file: *mut File, level: c_int) -> c_int {
     rim(IOERR_UNLOCK, || {
         let level = Level::of(level).unwrap_or(Level::None);
         if level < Level::Reserved {
-            database.is_looked_at = false;
+            database.is_journal_checked = false;
         }
         let unlocked = database.handle.unlock(level);
         database.done(unlocked, IOERR_UNLOCK)
@@ -482,7 +484,7 @@ unsafe fn answer_pragma(
         let value = *words.add(2);
         let value = (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy());
         if let Some(is_good) = pragma::page_for_reserved_bytes(&name, value.as_deref()) {
-            database.reserves = is_good && !database.handle.is_read_only();
+            database.gets_reserved_bytes = is_good && !database.handle.is_read_only();
         }
         if let Some(keeps) = pragma::keeps_locks(&name, value.as_deref()) {
             database.handle.keep_locks(keeps);

@@ -249,8 +249,10 @@ impl Encrypted {
         page[SAYS_AT + mark_says::SIZE..].fill(0);
     }
 
-    /// Adds the lock and the proof to a superblock. One with a wrong checksum, which was damaged
-    /// when it was read, gets a wrong checksum and a wrong proof.
+    /// Turns a plain superblock into one of an encrypted store. Changes its version, and adds the
+    /// lock, which has the data key wrapped by the user's key, and the proof, a tag by the data key
+    /// over all this. A superblock with a wrong checksum, which was damaged when it was read, must
+    /// stay damaged: it gets a wrong checksum and a wrong proof.
     fn close_superblock(&self, place: u64, page: &[u8]) -> Page {
         let mut closed: Page = page.try_into().expect("pages are whole");
         let is_right = get(page, superblock::CRC) == superblock_sum(page).into();
@@ -258,6 +260,7 @@ impl Encrypted {
         let sum = superblock_sum(&closed);
         let sum = if is_right { sum } else { !sum };
         put(&mut closed, superblock::CRC, sum.into());
+        // LOCK_BYTES end before the lock's own checksum and the proof.
         closed[LOCK_AT..][..LOCK_BYTES].copy_from_slice(&self.lock);
         let sum = crate::sum::crc32c(&closed[..LOCK_AT + LOCK_BYTES]);
         put(&mut closed[LOCK_AT..], lock::CRC, sum.into());

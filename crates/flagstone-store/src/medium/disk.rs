@@ -104,8 +104,9 @@ struct Filling {
 }
 
 impl Ahead {
-    /// Waits for the current work. Returns whether it was for this range, and succeeded.
-    fn has_filled(&mut self, offset: u64) -> bool {
+    /// Waits for the current work, if any. Returns whether it was for the range at `offset`, and
+    /// succeeded.
+    fn join(&mut self, offset: u64) -> bool {
         match self.filling.take() {
             Some(filling) if filling.process == std::process::id() => {
                 matches!(filling.thread.join(), Ok(Ok(()))) && filling.offset == offset
@@ -121,7 +122,7 @@ impl Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        self.has_filled(0);
+        self.join(0);
     }
 }
 
@@ -129,7 +130,7 @@ impl Drop for Disk {
     /// Unlocks the file. Closing it does not suffice: a forked process may have it open as well.
     fn drop(&mut self) {
         if self.locked_by == Some(std::process::id()) {
-            self.ahead().has_filled(0);
+            self.ahead().join(0);
             let _ = rustix::fs::flock(&self.file.file, FlockOperation::Unlock);
         }
     }
@@ -438,7 +439,7 @@ impl Medium for Disk {
             return Err(io::ErrorKind::Unsupported.into());
         }
         // A fill in progress may be beyond the new end, and would lengthen the file again.
-        self.ahead().has_filled(0);
+        self.ahead().join(0);
         if self.bytes()? > bytes {
             self.file().set_len(bytes)
         } else {
@@ -474,7 +475,7 @@ impl Medium for Disk {
         if self.is_device {
             return Ok(0);
         }
-        if self.ahead().has_filled(offset) {
+        if self.ahead().join(offset) {
             return Ok(bytes as u64);
         }
         match self.open_direct() {
@@ -519,7 +520,9 @@ impl Medium for Disk {
         let mut ahead = self.ahead();
         let is_it = |filling: &Filling| filling.offset == offset;
         if ahead.filling.as_ref().is_some_and(is_it) {
-            ahead.has_filled(offset);
+            // The thread must not put zeros over what will be written. Whether it succeeds does not
+            // matter.
+            ahead.join(offset);
         }
         drop(ahead);
         if !self.is_device {
