@@ -79,6 +79,8 @@ pub(super) const INFO: IndexInfo = IndexInfo {
             "what is counted of that: paper (the bytes of the keys and values of requests), or \
              memory (all that is kept: requests, blocks, and their indexes)";
         policy: "cost", "which group is committed: big, cost, lru or fifo";
+        split_link: "true",
+            "whether policy cost counts the leaf after a split, whose link to the left changes";
         prune: "true", "whether groups are formed, and leaves read, only where the victim can be";
         ties: "published",
             "with prune and cost: published skips groups that tie with the best, exact does not";
@@ -192,6 +194,7 @@ impl LazyTree {
             cancel_out,
             on_eviction,
             policy,
+            split_link: settings.flag(&INFO, "split_link")?,
             super_groups: super_groups == SuperGroups::Second,
         };
         let (tree, now) = Tree::open(

@@ -93,6 +93,8 @@ pub(super) struct Pool {
     pub(super) on_eviction: bool,
     clock: u32,
     pub(super) policy: Policy,
+    /// Whether a split counts as writing the next leaf as well.
+    split_link: bool,
     /// Half the entries of a full leaf.
     leaf_order: usize,
     /// Whether the best victim below a block is cached by searches and invalidated at each change.
@@ -108,6 +110,7 @@ pub(super) struct Rules {
     pub(super) cancel_out: CancelOut,
     pub(super) on_eviction: bool,
     pub(super) policy: Policy,
+    pub(super) split_link: bool,
     /// Whether victims are super groups.
     pub(super) super_groups: bool,
 }
@@ -127,6 +130,7 @@ impl Pool {
             on_eviction: rules.on_eviction,
             clock: 0,
             policy: rules.policy,
+            split_link: rules.split_link,
             leaf_order: shape.leaf_order,
             second_hand: rules.super_groups,
             counts: Counts::default(),

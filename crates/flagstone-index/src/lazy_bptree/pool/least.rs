@@ -84,7 +84,8 @@ impl Least {
 
 impl Pool {
     /// Number of leaf pages that a commit writes: |D| of equation 5. A split also writes the next
-    /// leaf, whose link to the left changes. A leaf of unknown size counts as one.
+    /// leaf, whose link to the left changes, unless `split_link` is off. A leaf of unknown size
+    /// counts as one.
     #[inline]
     fn gain(&self, block: &Block) -> u32 {
         let order = self.leaf_order;
@@ -93,7 +94,7 @@ impl Pool {
         };
         let after = (size as i64 + i64::from(block.growth())).max(0) as usize;
         if after > 2 * order {
-            after.div_ceil(2 * order) as u32 + 1
+            after.div_ceil(2 * order) as u32 + u32::from(self.split_link)
         } else if after < order && block.parent != NONE {
             2
         } else {
