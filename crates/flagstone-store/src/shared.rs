@@ -121,22 +121,15 @@ impl SharedPages {
 
     /// An error if this process did not open the store.
     pub(crate) fn must_be_ours(&self) -> Result<(), StoreError> {
-        if self.is_ours() {
-            Ok(())
-        } else {
-            Err(StoreError::Broken(
-                "it is open in the process that this one was forked from: open it after the fork, \
-                 and in one of the two"
-                    .into(),
-            ))
-        }
+        self.0.0.core().must_be_ours()
     }
 
     /// Takes a snapshot of the durable state. Does not wait for writers.
     ///
     /// # Errors
-    /// The store failed before.
+    /// The store failed before, or this process was forked after the store was opened.
     pub fn snapshot(&self) -> Result<PageSnapshot, StoreError> {
+        self.must_be_ours()?;
         Ok(PageSnapshot(self.0.0.newest()?))
     }
 

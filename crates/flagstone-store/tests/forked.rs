@@ -81,7 +81,12 @@ fn what_a_forked_process_lets_go_of_waits_for_nobody_and_writes_nothing() {
                 });
                 drop(reader.take());
                 drop(turn.take());
-                let refused = [waited.flatten(), other.write().err(), other.idle(8).err()];
+                let refused = [
+                    waited.flatten(),
+                    other.write().err(),
+                    other.idle(8).err(),
+                    other.read().err(),
+                ];
                 let are_refused = refused
                     .iter()
                     .all(|refused| matches!(refused, Some(StoreError::Broken(_))));

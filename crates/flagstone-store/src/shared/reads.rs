@@ -120,6 +120,19 @@ impl Core {
         }
     }
 
+    /// An error if this process did not open the store: of the threads that may hold its locks, a
+    /// forked process has none.
+    pub(super) fn must_be_ours(&self) -> Result<(), StoreError> {
+        if self.is_ours() {
+            return Ok(());
+        }
+        Err(StoreError::Broken(
+            "it is open in the process that this one was forked from: open it after the fork, and \
+             in one of the two"
+                .into(),
+        ))
+    }
+
     /// Checks that nothing has failed. Does not take the store's lock.
     pub(super) fn is_well(&self) -> Result<(), StoreError> {
         if self.has_panicked() {
@@ -145,6 +158,7 @@ impl Core {
         if let Some(page) = self.memory.newest(at, of.map(|seen| seen.commit)) {
             return Ok(Some(page));
         }
+        self.must_be_ours()?;
         // A guard in the call expression would be held until the page was read.
         let looked = self.look(&self.store(), of, at)?;
         self.fetch(of, at, looked)
@@ -161,6 +175,7 @@ impl Core {
             let commit = of.map(|seen| seen.commit);
             let is_missing = |at: &&Lpn| !self.memory.has(**at, commit);
             let missing: Vec<Lpn> = pages.iter().filter(is_missing).copied().collect();
+            self.must_be_ours()?;
             let store = self.store();
             let looked = missing.iter().map(|&at| self.look(&store, of, at));
             let looked: Result<Vec<Looked>, _> = looked.collect();

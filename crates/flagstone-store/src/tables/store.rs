@@ -425,7 +425,7 @@ impl Store {
     /// Begins to read the current durable state of the tables. Does not wait for writers.
     ///
     /// # Errors
-    /// The store failed before, or a page is damaged.
+    /// The store failed before, a page is damaged, or this process was forked after it was opened.
     pub fn read(&self) -> Result<ReadTx, StoreError> {
         loop {
             match ReadTx::new(self.0.pages.snapshot()?) {
