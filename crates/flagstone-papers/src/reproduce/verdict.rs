@@ -455,7 +455,7 @@ impl Judge<'_> {
             ("flat", _) => {
                 let (low, high) = ends(&all.iter().map(|(_, y)| *y).collect::<Vec<_>>());
                 let tolerance = &self.tolerances.trend;
-                match high / low - 1.0 {
+                match growth(low, high) {
                     spread if spread <= tolerance.flat => Verdict::Holds,
                     spread if spread <= tolerance.nearly_flat => Verdict::Direction,
                     _ => Verdict::Differs,
@@ -482,7 +482,7 @@ impl Judge<'_> {
     /// it need not change.
     fn monotone(&self, points: &[(f64, f64)], sign: f64, may_stay: bool) -> Verdict {
         let step = self.tolerances.trend.step;
-        let change = |a: f64, b: f64| sign * (b / a - 1.0);
+        let change = |a: f64, b: f64| sign * growth(a, b);
         let (Some(first), Some(last)) = (points.first(), points.last()) else {
             return Verdict::NotMeasured;
         };
@@ -595,6 +595,11 @@ fn crossing(pairs: &[(f64, f64)]) -> Option<f64> {
     }
     let ((x0, y0), (x1, y1)) = (pairs[at - 1], pairs[at]);
     Some(x0 + (x1 - x0) * -y0 / (y1 - y0))
+}
+
+/// How much of `from` is gained on the way to `to`: 0 if they are equal, also from 0 to 0.
+fn growth(from: f64, to: f64) -> f64 {
+    if from == to { 0.0 } else { to / from - 1.0 }
 }
 
 fn ends(values: &[f64]) -> (f64, f64) {

@@ -170,6 +170,8 @@ fn a_trend_is_steady_or_from_end_to_end_or_neither() {
     assert_eq!(one(rises, [2.0, 1.5, 1.0]), Differs);
     assert_eq!(one(falls, [2.0, 1.5, 1.0]), Holds);
     assert_eq!(one(falls, [1.0, 1.0, 1.0]), Differs);
+    assert_eq!(one(falls, [5.0, 0.0, 0.0]), Holds);
+    assert_eq!(one(flat, [0.0, 0.0, 0.0]), Holds);
     assert_eq!(one(flat, [1.0, 1.04, 1.0]), Holds);
     assert_eq!(one(flat, [1.0, 1.1, 1.0]), Direction);
     assert_eq!(one(flat, [1.0, 1.3, 1.0]), Differs);
