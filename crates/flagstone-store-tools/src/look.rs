@@ -296,7 +296,9 @@ pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failur
     let end = share.map_or(EndOfLife::Far, EndOfLife::by_share);
     let code = ExitCode::from(u8::from(end != EndOfLife::Far));
     let [least, median, most] = info.erases;
-    let counts_all = life.since == 0 && life.unclosed == 0 && info.closed == Some(true);
+    // The last opening is counted by the next one, if it was not closed.
+    let unclosed = life.unclosed + u32::from(info.closed == Some(false));
+    let counts_all = life.since == 0 && unclosed == 0 && info.closed == Some(true);
     if args.json {
         say(&json!({
             "user_bytes": life.user_bytes,
@@ -307,7 +309,7 @@ pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failur
             "commits": life.commits,
             "blocks": info.blocks,
             "openings": info.openings,
-            "unclosed_openings": life.unclosed,
+            "unclosed_openings": unclosed,
             "openings_not_counted": life.since,
             "counts_all": counts_all,
             "counts_of_older_file": life.carried,
@@ -359,7 +361,6 @@ pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failur
             life.since
         ));
     }
-    let unclosed = life.unclosed + u32::from(info.closed == Some(false));
     if unclosed > 0 {
         note(&format!(
             "note: {unclosed} openings ended without a close; their last writes are not counted"

@@ -207,7 +207,9 @@ fn wear_counts_what_was_written() {
     assert_eq!(kept["user_bytes"], 900_000);
     let killed = used(&place, "b.flag", false);
     let (_, err) = good(&["store", "wear", &killed]);
-    says(&err, "ended without a close");
+    says(&err, "1 openings ended without a close");
+    let wear = json(&["store", "wear", &killed, "--json"]);
+    assert_eq!(wear["unclosed_openings"], 1, "{wear}");
 }
 
 #[test]
