@@ -78,6 +78,14 @@ pub(super) fn recover(
 }
 
 impl Logged {
+    /// Makes the next checkpoint wait for copies of a collection that has not ended, because it
+    /// failed or met a lost page: the table refers to them already.
+    fn wait_for_copies(&mut self) {
+        if !self.moved.is_empty() {
+            self.log.wait_for(self.copied);
+        }
+    }
+
     fn end(&mut self, tx: TxId) {
         let mut active = self.active.take(tx).expect("begin opened it");
         active.writes.clear();
@@ -111,6 +119,7 @@ impl Protocol for Logged {
         tx: TxId,
         write: Write<'_>,
     ) -> Result<Taken, FtlError> {
+        self.wait_for_copies();
         let Write { at, content, cause } = write;
         let writes = &mut self.active.open(tx).writes;
         let Content::Data(bytes) = content else {
@@ -131,6 +140,7 @@ impl Protocol for Logged {
     }
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
+        self.wait_for_copies();
         let active = self.active.get(tx).expect("begin opened it");
         let mut done = now;
         if !active.writes.entries().is_empty() {
@@ -182,10 +192,7 @@ impl Protocol for Logged {
 
 impl Owner for Logged {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
-        if !self.moved.is_empty() {
-            // A failed collection continues: the table refers to the copies already.
-            self.log.wait_for(self.copied);
-        }
+        self.wait_for_copies();
         self.log.admit(ftl, now)
     }
 
