@@ -102,7 +102,7 @@ pub struct LogStats {
     /// Log pages written, masters included.
     pub pages_written: u64,
     /// Log pages that these forces would have written if records left the buffer with their page
-    /// and with an aborted transaction ([FlagCommit] §4.1), masters included.
+    /// and with an aborted transaction (Flag Commit, §4.1), masters included.
     pub pages_if_removed: u64,
     /// Log pages read.
     pub pages_read: u64,

@@ -91,7 +91,7 @@ pub struct ClosedRecord {
     /// Log pages that the host wrote, and records.
     pub log_pages: u64,
     /// Log pages that the host would have written if records left the log's buffer with their page
-    /// ([FlagCommit] §4.1).
+    /// (Flag Commit, §4.1).
     pub log_pages_if_removed: u64,
     /// See `log_pages`.
     pub log_records: u64,

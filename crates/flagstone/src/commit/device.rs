@@ -274,7 +274,7 @@ impl Device {
         self.put(now, tx, Write { at, content, cause })
     }
 
-    /// Writes a page outside of any transaction ([LightTx] §3.2). Returns when it is durable. It is
+    /// Writes a page outside of any transaction (LightTx, §3.2). Returns when it is durable. It is
     /// counted as a transaction of one page.
     ///
     /// # Errors
