@@ -26,7 +26,8 @@ impl Log {
     }
 
     /// Pads the last page, so that the next record begins a new one. Does nothing if less than half
-    /// of the log is free, or nothing beyond the reserve, or if no record is as long as the padding.
+    /// of the log is free, or nothing beyond the reserve, or if the padding is longer than a record
+    /// can be.
     pub(crate) fn fill(&mut self) -> Result<(), HostError> {
         let used = self.end() % self.payload;
         if used == 0 || self.room() <= self.capacity() / 2 {
