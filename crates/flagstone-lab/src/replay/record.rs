@@ -151,6 +151,12 @@ pub struct ReplayRecord {
     /// Pages of data blocks left blank because of shared cells, if `paired_pages` leaves any out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages_left_out: Option<u64>,
+    /// Uses of mapping entries, if the setting `map_cache` keeps only some of them in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub map_lookups: Option<u64>,
+    /// Those of `map_lookups` that read a translation page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub map_misses: Option<u64>,
     /// Total time of the collector's flash operations, counting overlaps multiply.
     pub gc_busy_ns: u64,
     /// Fraction of the time of all flash operations that the collector's operations take.
@@ -267,6 +273,7 @@ impl ReplayRecord {
             + stats.count(Operation::Program, Cause::Log);
         let virtual_ns = counted.to.since(counted.from).0;
         let leaves_out = setup.device.config.paired_pages != PairedPages::Ignored;
+        let caches_map = stats.map_lookups > 0;
         ReplayRecord {
             protocol: setup.kind.info().name,
             as_published: setup.options.as_published,
@@ -305,6 +312,8 @@ impl ReplayRecord {
             collections: stats.collections,
             summary_pages: stats.summaries,
             pages_left_out: leaves_out.then_some(stats.left_out),
+            map_lookups: caches_map.then_some(stats.map_lookups),
+            map_misses: caches_map.then_some(stats.map_misses),
             gc_busy_ns: stats
                 .gc_busy(&setup.device.timing, &setup.device.geometry)
                 .0,

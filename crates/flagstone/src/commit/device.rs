@@ -455,6 +455,10 @@ impl Device {
             return Err(DeviceError::NoTransaction(tx));
         }
         tend_before_read(&mut self.ftl, self.protocol.as_mut(), now)?;
+        let now = match self.ftl.look_up(now, at) {
+            Err(FtlError::Unreadable { .. }) => return Err(DeviceError::Unreadable(at)),
+            known => known?,
+        };
         let found = self.protocol.find(&self.ftl, tx, at);
         let read = read_found(&mut self.ftl, now, cause, found, at, into)?;
         self.host.pages_read += 1;

@@ -35,6 +35,7 @@
 mod spare;
 mod checksum;
 mod slot;
+mod map_cache;
 mod trims;
 mod stats;
 mod victims;
@@ -91,6 +92,7 @@ pub(crate) use health::{tend, tend_before_read};
 use horizon::Horizon;
 use journal::Journal;
 pub(crate) use journal::{RootImage, is_root, root_contents, root_part};
+use map_cache::MapCache;
 pub(crate) use moves::move_page;
 use pairs::Pairs;
 pub(crate) use shrink::{empty_end, forget_old, forget_trims};
@@ -337,10 +339,7 @@ impl Ftl {
     pub fn memory(&self) -> [(&'static str, u64); 2] {
         let dirty = self.map.memory_of_marks();
         [
-            (
-                "mapping_table",
-                self.map.bytes().len() as u64 + self.trims.memory(),
-            ),
+            ("mapping_table", self.memory_of_map() + self.trims.memory()),
             ("block_tables", self.blocks.memory() + dirty),
         ]
     }
@@ -417,6 +416,7 @@ impl Ftl {
     pub fn check(&self) -> Result<(), String> {
         self.blocks.check(self.geometry.pages_per_block)?;
         self.check_slots()?;
+        self.map.cache.as_ref().map_or(Ok(()), MapCache::check)?;
         self.check_lists()
     }
 

@@ -1,8 +1,10 @@
 //! The mapping table, and its entries: where a logical page is.
 
 use super::config::Sizes;
+use super::map_cache::MapCache;
 use super::{Ftl, PageKind};
 use crate::units::{Lpn, Ppn};
+use std::ops::Range;
 
 /// The place of a logical page.
 ///
@@ -84,6 +86,8 @@ pub(super) struct Map {
     /// the table is not on flash.
     dirty: Vec<u64>,
     entries_per_page: u32,
+    /// The entries that are in memory on a device that does not keep all of them there.
+    pub(super) cache: Option<MapCache>,
 }
 
 impl Map {
@@ -94,6 +98,7 @@ impl Map {
             bytes: bytes.unwrap_or_default(),
             dirty: Vec::new(),
             entries_per_page: sizes.entries_per_page,
+            cache: None,
         };
         map.resize(sizes);
         map
@@ -145,12 +150,27 @@ impl Map {
         pages.nth(page as usize).expect("the table has this page")
     }
 
+    /// The translation page of a logical page.
+    #[inline]
+    pub(super) fn translation_page_of(&self, at: Lpn) -> u32 {
+        at.0 / self.entries_per_page
+    }
+
+    /// The logical pages of a translation page.
+    pub(super) fn lpns_of(&self, page: u32) -> Range<Lpn> {
+        let first = page * self.entries_per_page;
+        Lpn(first)..Lpn((first + self.entries_per_page).min(self.pages))
+    }
+
     #[inline]
     fn replace(&mut self, at: Lpn, slot: Slot) -> Slot {
         let words = self.bytes.as_chunks_mut().0;
         let old = std::mem::replace(&mut words[at.index()], slot.encode().to_le_bytes());
         if !self.dirty.is_empty() {
-            self.mark(at.0 / self.entries_per_page);
+            self.mark(self.translation_page_of(at));
+        }
+        if let Some(cache) = &mut self.cache {
+            cache.change(at);
         }
         Slot::decode(u32::from_le_bytes(old))
     }

@@ -123,6 +123,13 @@ pub struct Stats {
     pub summaries: u64,
     /// Mapping checkpoints (roots) written.
     pub checkpoints: u64,
+    /// Uses of mapping entries, on a device that keeps only some in memory ([`Ftl::cache_map`]).
+    ///
+    /// [`Ftl::cache_map`]: super::Ftl::cache_map
+    pub map_lookups: u64,
+    /// Those of [`Stats::map_lookups`] that read a translation page. Also counted under
+    /// [`Cause::Mapping`].
+    pub map_misses: u64,
     /// Blocks taken out of service.
     pub retired: u64,
     /// Reads of pages whose checksum was wrong ([`Config::checksums`](super::Config)).

@@ -34,6 +34,7 @@ mod cfc;
 mod cyclic;
 mod flag_chain;
 mod lighttx;
+mod map_cache;
 mod mapping_log;
 mod mhl_d;
 mod plain;

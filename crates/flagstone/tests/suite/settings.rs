@@ -21,7 +21,7 @@ fn settings_that_a_protocol_lacks_or_cannot_have_are_refused() {
     assert_eq!(refused(Kind::LightTx, "zone_blocks", "9"), "");
     assert_eq!(
         refused(Kind::LightTx, "log_heads", "2"),
-        "lighttx has no setting `log_heads`: use zone_blocks"
+        "lighttx has no setting `log_heads`: use zone_blocks, map_cache"
     );
     assert!(refused(Kind::Scc, "zone_blocks", "9").contains("it has none"));
     assert!(refused(Kind::MhlM, "log_heads", "65").contains("from 0 to 64"));

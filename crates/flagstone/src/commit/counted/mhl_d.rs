@@ -36,7 +36,7 @@ pub(in crate::commit) const INFO: Info = Info {
     idea: "pages of a transaction follow each other in the log of its head; the last counts them",
     section: "§4.1",
     live_max: Some(HEADS_MAX),
-    settings: &[super::ZONE_BLOCKS, LOG_HEADS],
+    settings: &[super::ZONE_BLOCKS, super::MAP_CACHE, LOG_HEADS],
     ..super::INFO
 };
 

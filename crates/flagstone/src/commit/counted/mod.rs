@@ -45,12 +45,19 @@ const ZONE_BLOCKS: Setting = Setting {
            what the planes and the collector need",
 };
 
+const MAP_CACHE: Setting = Setting {
+    name: "map_cache",
+    default: "0",
+    what: "number of entries of the mapping table in memory (DFTL); the others are read from flash \
+           when they are needed; 0 means the whole table",
+};
+
 /// The description common to both protocols.
 const INFO: Info = Info {
     paper: "LightTx",
     isolation: Isolation::Serializable,
     outside: true,
-    settings: &[ZONE_BLOCKS],
+    settings: &[ZONE_BLOCKS, MAP_CACHE],
     tail: &[count_record::RECORD],
     root: Some(zones::fields),
     recovery: rows! {
@@ -174,6 +181,10 @@ fn recover<R: Rule>(
     let size = options
         .settings
         .number(info, ZONE_BLOCKS.name, 0, u32::MAX)?;
+    let cached = options.settings.number(info, MAP_CACHE.name, 0, u32::MAX)?;
+    if cached > 0 {
+        ftl.cache_map(cached);
+    }
     let mut rulings = Rulings::new(options.tells);
     let found = recovery::bring_up_to_date(ftl, mounted, size, trust_all, any_order, &mut rulings)?;
     let (zones, done) = found;
@@ -283,7 +294,7 @@ impl<R: Rule> Protocol for Counted<R> {
         _: TxId,
         round: u32,
     ) -> Result<Option<Way>, FtlError> {
-        if round > 0 || self.zones.is_short(ftl) {
+        if round > 0 || self.zones.is_short(ftl) || ftl.map_cache_is_full() {
             return self.make_zone(ftl, now, round);
         }
         Ok(None)
@@ -299,6 +310,8 @@ impl<R: Rule> Protocol for Counted<R> {
         write: Write<'_>,
     ) -> Result<Taken, FtlError> {
         refuse_beyond(tx, self.zones.last_tx)?;
+        // The commit needs the entry, to invalidate the version that it replaces.
+        ftl.look_up(now, write.at)?;
         let id = self.number(tx);
         let active = self.active.open(tx);
         let plane = self.rule.plane(ftl, active.head);
@@ -329,9 +342,16 @@ impl<R: Rule> Protocol for Counted<R> {
             .filter(|active| active.held.is_some())
         {
             let count = active.programs.len() as u32 + 1;
+            // Entries may have left memory since their pages were written. If one cannot be read,
+            // the transaction is not committed yet.
+            let mut known = now;
+            let entries = active.writes.entries().iter().map(|entry| entry.lpn);
+            for at in entries.chain(active.held.lpn()) {
+                known = known.max(ftl.look_up(now, at)?);
+            }
             let version = self.zones.next_version();
             program(ftl, now, id, active, plane, count, version, &mut self.zones)?;
-            done = ftl.sync(now, active.writes.done)?;
+            done = ftl.sync(now, active.writes.done.max(known))?;
             self.zones.committed(done);
             active.writes.publish(ftl);
             for entry in active.writes.entries() {

@@ -20,6 +20,8 @@ impl Ftl {
             // None of them is written yet.
             dirty.into_iter().for_each(|page| self.map.mark(page));
             self.journal.free_full_blocks();
+        } else if let Some(cache) = &mut self.map.cache {
+            cache.written();
         }
         written
     }
@@ -93,7 +95,9 @@ impl Ftl {
                 lpn: Lpn(page),
                 seq: self.next_seq(),
             };
-            let written = self.append_to_journal(now, header, &slots, Cause::Mapping);
+            let written = self
+                .recall_to_write(now, page)
+                .and_then(|now| self.append_to_journal(now, header, &slots, Cause::Mapping));
             let (index, at, done) = written.inspect_err(|_| {
                 self.let_map_pages_go(&moved);
             })?;

@@ -162,6 +162,17 @@ impl Journal {
         &self.directory
     }
 
+    /// The place of a translation page, according to the current root.
+    pub(super) fn translation_page(&self, page: u32) -> Option<Ppn> {
+        let at = self.directory[page as usize];
+        (at != NONE).then_some(Ppn(at))
+    }
+
+    /// Number of translation pages.
+    pub(super) fn translation_pages(&self) -> u64 {
+        self.directory.len() as u64
+    }
+
     /// Number of anchors.
     pub(super) fn anchors(&self) -> usize {
         self.anchors.len()
