@@ -171,6 +171,9 @@ impl Shape {
             if has("linger") {
                 shape.draw_linger(dice);
             }
+            if has("map_cache") {
+                shape.draw_map_cache(number);
+            }
             if has("trims") {
                 shape.draw_trims(number);
             }
@@ -357,6 +360,14 @@ impl Shape {
                 .settings
                 .set("linger", dice.random_range(0..6_u32));
         }
+    }
+
+    /// Number of mapping entries in memory: all, or fewer than the device has pages. Uses random
+    /// numbers of its own, as [`Self::draw_trims`].
+    fn draw_map_cache(&mut self, number: u32) {
+        let mut dice = Pcg64Mcg::seed_from_u64(0xdf71_0000_0000 + u64::from(number));
+        let entries = [0, 1, 2, 4, 8, 16][dice.random_range(0..6)];
+        self.device.settings.set("map_cache", entries);
     }
 
     /// Number of pages trimmed at once, and number that SEAL lists per page. Uses random numbers of

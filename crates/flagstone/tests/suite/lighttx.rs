@@ -3,11 +3,13 @@
 //!
 //! Codes       D5 of [`lighttx`]
 
-use crate::small_device::{EVERYTHING, FILLER, NOTHING, PAGES, Small, form, unwaited};
+use crate::small_device::{EVERYTHING, FILLER, NOTHING, PAGES, Small, chip, form, unwaited};
 use flagstone::commit::{DeviceError, Kind, Options};
-use flagstone::ftl::{Operation, header};
-use flagstone::nand::Cut;
-use flagstone::units::{Lpn, Nanos};
+use flagstone::forward_flash;
+use flagstone::ftl::{Config, Header, Operation, header};
+use flagstone::nand::{Cut, Flash, FlashError, PowerCut, Shared};
+use flagstone::units::{Lpn, Nanos, Pbn, Ppn};
+use std::sync::{Arc, Mutex};
 
 fn light(as_published: bool) -> Small {
     Small::new(Kind::LightTx, form(as_published).with("zone_blocks", 6))
@@ -188,6 +190,76 @@ fn recovery_reads_the_zones_only() {
 fn a_transaction_that_finds_the_device_full_leaves_nothing_behind() {
     let options = Options::default().with("zone_blocks", 6);
     assert!(Small::gives_up_cleanly(Kind::LightTx, &options));
+}
+
+/// The instant and the logical page of each program.
+type Programs = Arc<Mutex<Vec<(Nanos, Lpn)>>>;
+
+/// Flash on which the last page of a transaction takes 50 ms longer than other pages.
+struct SlowCommits {
+    flash: Shared<PowerCut>,
+    programs: Programs,
+}
+
+impl Flash for SlowCommits {
+    forward_flash!([flash] but program);
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let done = self.flash.program(now, at, data, spare)?;
+        let Some(head) = Header::parse(spare).filter(|head| head.is_version()) else {
+            return Ok(done);
+        };
+        let mut programs = self.programs.lock().expect("no thread panics here");
+        programs.push((now, head.lpn));
+        let (_, tail) = spare.split_at(header::SIZE);
+        // Its TxID and its TxCnt: both are there in the last page of a transaction only.
+        let is_last = tail[..4] != [0; 4] && tail[4..8] != [0; 4];
+        Ok(done + Nanos::from_micros(if is_last { 50_000 } else { 0 }))
+    }
+}
+
+/// A copy counts by itself. So no page may be copied while the commit of its transaction is in
+/// flight, not even if the zones slide and a block is collected at the instant of the commit.
+#[test]
+fn no_page_is_copied_before_its_commit_is_durable() {
+    for kind in [Kind::LightTx, Kind::MhlD] {
+        let programs = Programs::default();
+        let own = Arc::clone(&programs);
+        let (config, options) = (Config::small(PAGES, None), unwaited(kind));
+        let mut small = Small::over(chip(), config, kind, options, move |flash| {
+            let programs = Arc::clone(&own);
+            Box::new(SlowCommits { flash, programs })
+        });
+        let pages: Vec<u32> = (0..14).collect();
+        let tx = small.open(7, &pages);
+        let now = small.now;
+        small.commit(tx);
+        let (durable, slides) = (small.now, small.checkpoints() + 2);
+        while small.checkpoints() < slides {
+            small.now = now;
+            small.fill(1);
+        }
+        let programmed = programs.lock().expect("no thread panics here").len();
+        for block in (0..small.device().geometry().blocks()).map(Pbn) {
+            small.device().collect(now, block).expect("there is room");
+        }
+        let copies = programs
+            .lock()
+            .expect("no thread panics here")
+            .split_off(programmed);
+        let mut copies = copies.iter().filter(|(_, lpn)| pages.contains(&lpn.0));
+        assert!(copies.clone().count() > 3, "{kind}");
+        assert!(
+            copies.all(|&(at, _)| at >= durable),
+            "{kind}: {durable}, {copies:?}"
+        );
+    }
 }
 
 /// Writes outside of transactions (TxCnt 1, no TxID), between transactions that write the same

@@ -352,7 +352,7 @@ impl<R: Rule> Protocol for Counted<R> {
             let version = self.zones.next_version();
             program(ftl, now, id, active, plane, count, version, &mut self.zones)?;
             done = ftl.sync(now, active.writes.done.max(known))?;
-            self.zones.committed(done);
+            self.zones.committed(done, &active.programs);
             active.writes.publish(ftl);
             for entry in active.writes.entries() {
                 if matches!(entry.slot, Slot::Trimmed(_)) {
@@ -453,11 +453,11 @@ fn program(
 }
 
 impl<R: Rule> Owner for Counted<R> {
-    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         if self.zones.is_empty(ftl) {
             self.slide(ftl, now)?;
         }
-        Ok(now)
+        Ok(self.zones.copyable(now, victim))
     }
 
     fn relocate(&mut self, _: &Ftl, _: &Moving<'_>, tail: &mut [u8]) -> Relocation {

@@ -85,6 +85,10 @@ pub(super) struct Zones {
     /// When the last slide is durable. Its new blocks are not written earlier, and blocks that left
     /// the zones are not erased earlier.
     ready: Nanos,
+    /// By block: when all commits that have pages in it are durable. A page is not copied earlier,
+    /// since its copy counts by itself. Only commits in flight matter, of which a real device has a
+    /// list, so [`Zones::memory`] leaves these times out.
+    commits_in: Vec<Nanos>,
     /// When all commits so far are durable. The versions that they replaced are not erased earlier.
     durable: Nanos,
     /// When all copies so far are durable; the mapping table refers to them.
@@ -163,6 +167,7 @@ impl Zones {
             version: 0,
             last_tx: TxId(0),
             ready: mounted.done,
+            commits_in: vec![mounted.done; geometry.blocks() as usize],
             durable: mounted.done,
             copied: mounted.done,
         };
@@ -183,6 +188,8 @@ impl Zones {
     /// The device has become larger.
     pub(super) fn grown(&mut self, ftl: &Ftl) {
         (self.size, self.low) = sizes(ftl, self.zone_blocks);
+        let blocks = ftl.geometry().blocks() as usize;
+        self.commits_in.resize(blocks, Nanos::ZERO);
     }
 
     /// The zones, for people. A slide is a checkpoint that lets full blocks out of the zones, so
@@ -279,10 +286,19 @@ impl Zones {
         self.version
     }
 
-    /// A commit will be durable at `done`.
+    /// A commit with pages in these blocks will be durable at `done`.
     #[inline]
-    pub(super) fn committed(&mut self, done: Nanos) {
+    pub(super) fn committed(&mut self, done: Nanos, blocks: &[Pbn]) {
         self.durable = self.durable.max(done);
+        for block in blocks {
+            let durable = &mut self.commits_in[block.index()];
+            *durable = done.max(*durable);
+        }
+    }
+
+    /// When the pages of a block outside of the zones may be copied.
+    pub(super) fn copyable(&self, now: Nanos, block: Pbn) -> Nanos {
+        now.max(self.commits_in[block.index()])
     }
 
     /// A page was copied, which is done at `done`.
