@@ -8,6 +8,9 @@
 //! Commit      As MHL-D.
 //! Cost        k programs for k pages, and a checkpoint each time the zone of blocks set aside is
 //!             used up. Recovery reads the mapping table and the blocks of two zones.
+//! Memory      The mapping table, or a part of it (DFTL, §4.4; setting `map_cache`). A missing
+//!             entry costs a read, changed ones wait for a slide, and a slide reads the
+//!             translation pages that it changes.
 //!
 //!   spare     | header: kind lpn seq | TxID 4 | TxCnt 4 | TxVer 4 |      see super::count_record
 //!   root      | ckptVer | last TxID | Available blocks | Unavailable blocks |      super::zones
@@ -23,6 +26,8 @@
 //!                land in any order.
 //!             4. A block is erased only once the commits that made its pages invalid are durable.
 //!             5. No two transactions with pages in the zones have the same TxID.
+//!             6. A page is copied only once the commit of its transaction is durable, since the
+//!                copy counts by itself.
 //!
 //! Recovery    facts about a transaction with pages in the zones              verdict
 //!   @A        no page has a TxCnt, and not @G                                not committed
@@ -45,8 +50,8 @@
 //!                 transactions only: the leftovers of an aborted one would be counted with those
 //!                 of its namesake. The printed form has the counter too, so this loss cannot be
 //!                 shown here.
-//!             D4. What must be waited for before an erase (invariants 2 and 4) is not in the
-//!                 paper.
+//!             D4. What must be waited for before an erase (invariants 2 and 4) or a copy
+//!                 (invariant 6) is not in the paper.
 //!             D5. A trim is a page like any other until the next slide, which records it in the
 //!                 mapping table.
 
