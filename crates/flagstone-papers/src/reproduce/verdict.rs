@@ -350,7 +350,9 @@ impl Judge<'_> {
             })
             .collect();
         let means = self.row(&groups, &|expr| self.data.eval(expr));
-        if means.iter().any(|(_, group)| group.is_empty()) {
+        let is_whole =
+            |((_, all), (_, found)): (&(_, Vec<Expr>), &(_, Vec<f64>))| found.len() == all.len();
+        if !groups.iter().zip(&means).all(is_whole) {
             return part;
         }
         // If all values are zero, any order holds and nothing was measured.

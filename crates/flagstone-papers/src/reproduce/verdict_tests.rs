@@ -144,6 +144,10 @@ fn an_order_holds_at_every_point_or_on_average() {
         "says = \"\"\nrule = [{ figure = \"f\", order = [\"a|b\", \"c\"] }]",
     );
     assert_eq!(of(&any, [[1.0, 1.0], [1.5, 1.0], [2.0, 1.6]]), Holds);
+    // A member of a group that was not measured could be out of order.
+    let missing = [[1.0, 1.0], [nan, nan], [2.0, 1.6]];
+    assert_eq!(of(&any, missing), NotMeasured);
+    assert_eq!(of(&order, missing), NotMeasured);
 }
 
 #[test]
