@@ -109,6 +109,14 @@ pub struct FileStore {
     changed: bool,
 }
 
+/// Makes a file name durable.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    match path.canonicalize()?.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
 impl FileStore {
     /// Opens a file, which is created if missing, or a block device. No other process can open it
     /// through this type until the store is dropped.
@@ -121,6 +129,9 @@ impl FileStore {
         if matches!(opened, Err(OpenError::NotDirect { .. })) && !was_there {
             // This attempt has created the file, and it is empty.
             let _ = std::fs::remove_file(path);
+        }
+        if opened.is_ok() && !was_there {
+            sync_folder_of(path).map_err(|error| why_not(path, false, error))?;
         }
         opened
     }
