@@ -1,7 +1,7 @@
 //! `flagstone device age`: simulates years of use on cells whose bit errors grow.
 
 use super::device::load;
-use super::{Failure, plain_table, protocols_of, say, with_unit};
+use super::{Failure, note, plain_table, protocols_of, say, with_unit};
 use flagstone::ftl::Operation;
 use flagstone_lab::life::{Life, LifeRecord};
 use std::process::ExitCode;
@@ -48,8 +48,12 @@ pub(crate) fn run(args: &Age) -> Result<ExitCode, Failure> {
             device.name
         )));
     }
-    let mut records = Vec::new();
+    let (mut records, mut left_out) = (Vec::new(), Vec::new());
     for kind in protocols_of(&args.protocol)? {
+        if let Err(why) = kind.suits(&device.geometry, &device.config) {
+            left_out.push(why);
+            continue;
+        }
         let life = Life {
             kind,
             device: device.clone(),
@@ -64,9 +68,15 @@ pub(crate) fn run(args: &Age) -> Result<ExitCode, Failure> {
         }
         records.push(record);
     }
+    if records.is_empty() {
+        return Err(Failure::Usage(left_out.join("; ")));
+    }
     if !args.json {
         table(&records);
     }
+    left_out
+        .iter()
+        .for_each(|why| note(&format!("left out: {why}")));
     let lost = records.iter().any(|record| !record.is_whole());
     Ok(ExitCode::from(u8::from(lost)))
 }

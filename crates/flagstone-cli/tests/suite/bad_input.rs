@@ -1,7 +1,7 @@
 //! Invalid input to all commands but `trace`: an exit code, and a message with the problem, the
 //! place and a remedy. Nothing panics, and no result is lost silently.
 
-use super::run::{bad, says};
+use super::run::{Place, bad, flagstone, says};
 
 const BENCH: [&str; 6] = ["index", "bench", "--index", "bptree", "--store", "mem"];
 
@@ -36,6 +36,32 @@ fn a_warm_up_that_leaves_nothing_to_count_is_refused() {
     let few = ["--requests", "80", "--fill", "0.01", "--warm-up", "100"];
     let refused = bad(&[&wal[..], &few[..]].concat());
     says(&refused, "no more transactions than that");
+}
+
+/// Protocols with flags do not work on MLC cells. The others live on.
+#[test]
+fn a_life_leaves_out_protocols_that_the_cells_do_not_allow() {
+    let place = Place::new("age");
+    let mlc = place.file(
+        "mlc.toml",
+        "preset = \"worn\"\n[geometry]\ncell = \"mlc\"\n",
+    );
+    let age = |protocols| {
+        let line = ["device", "age", &mlc, "--for", "12h", "--json"];
+        flagstone(&[&line[..], &["--protocol", protocols]].concat())
+    };
+    let both = age("cfc,scc");
+    assert_eq!(both.status.code(), Some(0));
+    says(
+        &String::from_utf8(both.stdout).unwrap(),
+        "\"protocol\":\"scc\"",
+    );
+    says(
+        &String::from_utf8(both.stderr).unwrap(),
+        "left out: cfc sets",
+    );
+    let none = age("cfc");
+    assert_eq!((none.status.code(), &none.stdout[..]), (Some(2), &b""[..]));
 }
 
 #[test]
