@@ -3,9 +3,9 @@
 /// Pairs of lines: what the example does, then the command line without the name of the program.
 pub const EXAMPLES: &str = "# a store that grows
 create pages.flag
-# on a block device
+# on a block device, whose contents are lost
 create \
-                            /dev/vdb
+                            /dev/vdb --force
 # what it holds, and whether it was closed
 info pages.flag
 # \

@@ -32,7 +32,7 @@ explain scc
 # on a page to play and step through
 explain seal --html seal.html
 # a run of break, by its run id
-replay scc.published/g0/b0/w1x2/f1/s3514/n1/c0-86-n
+replay scc.published/g0/b0/w1x2/f1/s2268/n1/c0-70-n
 # one paper's claims in some minutes, with a page
 reproduce lighttx --quick --out report
 # which protocol wins where
