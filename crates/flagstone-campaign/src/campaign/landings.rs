@@ -58,7 +58,7 @@ impl Around {
     pub(super) fn look(
         &mut self,
         (id, base): (&RunId, &Base),
-        phase: usize,
+        (phase, openings): (usize, u64),
         power: &PowerCut,
         work: &mut Work,
     ) -> Result<(), String> {
@@ -66,7 +66,7 @@ impl Around {
             let cut = cut(id, moment.at());
             let chip = moment.land(cut.dice, cut.torn);
             work.cuts += 1;
-            if caught(|| CutRun::landed(id, base, chip, seen).restart(work)).is_ok() {
+            if caught(|| CutRun::landed((id, base), openings, chip, seen).restart(work)).is_ok() {
                 continue;
             }
             let mut other = id.clone();

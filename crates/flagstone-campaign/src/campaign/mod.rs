@@ -36,6 +36,7 @@ mod sabotage;
 mod shape;
 mod traits;
 mod scene;
+mod reopening;
 mod world;
 mod value;
 mod pages;

@@ -78,7 +78,10 @@ pub(super) fn explore(id: &RunId, base: &Made, around: bool) -> Explored {
 pub(super) struct CutRun<'a> {
     id: &'a RunId,
     base: &'a Base,
-    scene: &'a Scene,
+    /// The scene of the current opening, or of the last one.
+    scene: Scene,
+    /// Number of openings so far.
+    openings: u64,
     known: Known,
     dice: Pcg64Mcg,
     /// The flash while the power is off, and the ages of its cells.
@@ -108,13 +111,14 @@ enum Until {
 impl<'a> CutRun<'a> {
     /// A run that begins with the chip, contents and cell ages of `base`, without additional cuts.
     pub(super) fn new(id: &'a RunId, base: &'a Base, story: &'a Story) -> CutRun<'a> {
-        let scene = &base.scene;
+        let scene = base.scene.clone();
         let mut known = Known::new(&id.base, &scene.shape, base.oracle.clone(), base.next_name);
         known.tell(story.clone());
         CutRun {
             id,
             base,
             scene,
+            openings: 0,
             known,
             dice: Pcg64Mcg::seed_from_u64(id.seed),
             chip: Some(base.chip.clone()),
@@ -151,9 +155,15 @@ impl<'a> CutRun<'a> {
         self
     }
 
-    /// A run after a cut that left this chip.
-    pub(super) fn landed(id: &'a RunId, base: &'a Base, chip: Chip, seen: Seen) -> CutRun<'a> {
+    /// A run after `openings` openings and a cut that left this chip.
+    pub(super) fn landed(
+        (id, base): (&'a RunId, &'a Base),
+        openings: u64,
+        chip: Chip,
+        seen: Seen,
+    ) -> CutRun<'a> {
         let mut run = CutRun::new(id, base, &None);
+        run.openings = openings;
         run.known.oracle = seen.oracle;
         run.failed_at = seen.failed_at;
         run.chip = Some(chip);
@@ -216,6 +226,7 @@ impl<'a> CutRun<'a> {
             usize::from(self.enumerates)
         };
         let cells = self.take_cells();
+        self.reopen();
         let (stack, world) = (self.scene).open(cells, (cut, moments), plan, self.story);
         let mut recovering = true;
         let outcome = match world {
@@ -246,7 +257,7 @@ impl<'a> CutRun<'a> {
             Err(Stop::Violation(what)) => return Err(what),
         }
         if let Some(around) = &mut self.around {
-            around.look((self.id, self.base), phase, &power, work)?;
+            around.look((self.id, self.base), (phase, self.openings), &power, work)?;
         }
         if let Some(Fall { cut, .. }) = cut {
             work.cuts += 1;
@@ -271,6 +282,19 @@ impl<'a> CutRun<'a> {
             self.chip = Some(power.into_chip());
         }
         Ok(())
+    }
+
+    /// Draws the settings of the next opening, and reports those that differ from the last one's.
+    fn reopen(&mut self) {
+        let scene = self.base.scene.reopened(self.id, self.openings);
+        self.openings += 1;
+        if self.story.is_some()
+            && let Some(changed) = scene.changed(&self.scene)
+        {
+            self.known
+                .note(|| format!("It is opened with other settings: {changed}"));
+        }
+        self.scene = scene;
     }
 
     /// The flash, after the time without power.
@@ -344,6 +368,7 @@ impl<'a> CutRun<'a> {
     fn damage_phase(&mut self, work: &mut Work) -> Result<(), String> {
         let plan = fault_plan(self.id, 0, &mut self.dice);
         let cells = self.take_cells();
+        self.reopen();
         let (stack, world) = self.scene.open(cells, (None, 0), plan, self.story);
         let outcome = match world {
             Ok(mut world) => {

@@ -67,12 +67,14 @@ impl From<IndexError> for NoStart {
 /// Configuration of a device and the database on it.
 #[derive(Debug, Clone)]
 pub(super) struct Scene {
-    subject: Subject,
+    pub(super) subject: Subject,
     pub(super) options: Options,
-    host: HostConfig,
+    pub(super) host: HostConfig,
     pub(super) geometry: Geometry,
     pub(super) config: Config,
     pub(super) shape: Shape,
+    /// Blocks for zones and for blocks that fail, beyond those that the device needs.
+    pub(super) blocks_kept: u32,
     sabotage: Sabotage,
     timing: Timing,
 }
@@ -170,17 +172,7 @@ impl Scene {
                 id.subject
             ));
         }
-        let suits = |geometry: &Geometry| match id.subject.below() {
-            Below::Protocol(kind) => kind.suits(geometry, &config),
-            Below::Stack(stack) => match stack.record_kind() {
-                Some(kind) => {
-                    let records = host.record_options(kind).expect("settings of the stack");
-                    RecordDevice::suits(kind, geometry, &config, &records)
-                }
-                None => stack.below().suits(geometry, &config),
-            },
-        };
-        while let Err(why) = suits(&geometry) {
+        while let Err(why) = suits(id.subject, &host, &geometry, &config) {
             geometry.blocks_per_plane += 1;
             if geometry.blocks_per_plane <= BLOCKS_MAX {
                 continue;
@@ -203,7 +195,9 @@ impl Scene {
             .is_some_and(|kind| kind.info().format.zoned);
         // SEAL's lots are not zones: a tiny device has no blocks to spare for them.
         let is_tiny = id.shape >= TINY && id.subject == Subject::Protocol(Kind::SealR);
-        geometry.blocks_per_plane += device.spare_blocks + if zoned && !is_tiny { 7 } else { 0 };
+        geometry.blocks_per_plane += device.spare_blocks;
+        let blocks_needed = geometry.blocks();
+        geometry.blocks_per_plane += if zoned && !is_tiny { 7 } else { 0 };
         if id.faults.aging {
             // A refresh takes blocks while clients have filled the others.
             geometry.blocks_per_plane += 2;
@@ -227,6 +221,7 @@ impl Scene {
             config,
             timing: like.map_or(own_timing, |like| like.timing),
             sabotage: id.sabotage,
+            blocks_kept: geometry.blocks() - blocks_needed,
             shape,
         })
     }
@@ -299,6 +294,28 @@ impl Scene {
     }
 }
 
+/// Whether the subject works on a device.
+///
+/// # Errors
+/// It does not; the text says why.
+pub(super) fn suits(
+    subject: Subject,
+    host: &HostConfig,
+    geometry: &Geometry,
+    config: &Config,
+) -> Result<(), String> {
+    match subject.below() {
+        Below::Protocol(kind) => kind.suits(geometry, config),
+        Below::Stack(stack) => match stack.record_kind() {
+            Some(kind) => {
+                let records = host.record_options(kind).expect("settings of the stack");
+                RecordDevice::suits(kind, geometry, config, &records)
+            }
+            None => stack.below().suits(geometry, config),
+        },
+    }
+}
+
 /// The settings of a shape that the protocol has, and those of its mode.
 fn settings_of(id: &BaseId, device: &DeviceShape) -> Settings {
     let Some(kind) = id.subject.protocol() else {
@@ -310,13 +327,18 @@ fn settings_of(id: &BaseId, device: &DeviceShape) -> Settings {
         let limit = [0, 2, 4, 8][id.shape as usize % 4];
         settings.set("undecided", limit);
     }
+    set_mode(id, kind, &mut settings);
+    settings
+}
+
+/// Sets the settings of the run's mode.
+pub(super) fn set_mode(id: &BaseId, kind: Kind, settings: &mut Settings) {
     let mut modes = kind.info().modes.iter();
     if let Some(mode) = modes.find(|mode| Some(mode.name) == id.variant) {
         for (name, value) in mode.settings {
             settings.set(name, value);
         }
     }
-    settings
 }
 
 /// The configuration of the database; unused if the subject has none. An index needs more frames,

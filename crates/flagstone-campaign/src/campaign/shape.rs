@@ -33,7 +33,9 @@
 //! before their changes are rolled back. Clients also access pages for writes that do not follow.
 //! Under indexes these numbers have stores that the keys fill, so that changes are refused. Under
 //! protocols they have devices that transactions fill, and clients that continue after a refused
-//! request; with every fifth number the caller also has blocks collected that it chooses.
+//! request; with every fifth number the caller also has blocks collected that it chooses. With
+//! every fourth number protocols and databases are opened with other settings each time, see
+//! [`super::reopening`].
 
 use super::Subject;
 use flagstone::commit::Kind;
@@ -58,6 +60,8 @@ pub(super) struct Shape {
     pub(super) device: DeviceShape,
     pub(super) database: DatabaseShape,
     pub(super) habits: Habits,
+    /// Whether each opening of a run draws settings that may change.
+    pub(super) reopens: bool,
 }
 
 /// The shape of the device.
@@ -180,6 +184,7 @@ impl Shape {
             match (number, subject) {
                 (UNUSUAL.., Subject::Stack(stack)) => {
                     shape.draw_unusual(dice, stack);
+                    shape.draw_reopening(number);
                     return shape;
                 }
                 (UNUSUAL.., Subject::Index(..)) => {
@@ -191,6 +196,7 @@ impl Shape {
                     if number.is_multiple_of(5) {
                         shape.habits.collects = [5, 15, 40][dice.random_range(0..3)];
                     }
+                    shape.draw_reopening(number);
                     return shape;
                 }
                 _ => {}
@@ -262,6 +268,7 @@ impl Shape {
                 persists: false,
                 collects: 0,
             },
+            reopens: false,
         }
     }
 
@@ -377,6 +384,16 @@ impl Shape {
         self.habits.sweeps = [0, 20, 60][dice.random_range(0..3)];
         let listed = [0, 0, 1, 2, 3, 5][dice.random_range(0..6)];
         self.device.settings.set("trims", listed);
+    }
+
+    /// Lets every fourth shape change settings at its openings. Some of these have room for a higher
+    /// collection threshold. Uses random numbers of its own, as [`Self::draw_trims`].
+    fn draw_reopening(&mut self, number: u32) {
+        self.reopens = number % 4 == 3;
+        if self.reopens {
+            let mut dice = Pcg64Mcg::seed_from_u64(0x0be2_0000_0000 + u64::from(number));
+            self.device.spare_blocks += dice.random_range(0..4);
+        }
     }
 
     /// Draws the habits: even, dense, sprawling or crowded (see the head of this file). Dense

@@ -95,7 +95,11 @@ fn runs_that_share_the_base_of_whichever_came_first_differ() {
 #[test]
 fn a_run_is_repeated_by_its_id_alone() {
     for name in KINDS {
-        let ids: Vec<RunId> = campaign(name, 60).ids().collect();
+        let unusual = Campaign {
+            unusual: true,
+            ..campaign(name, 60)
+        };
+        let ids: Vec<RunId> = campaign(name, 60).ids().chain(unusual.ids()).collect();
         let bases = Bases::default();
         let all = outcomes(&ids, 2, &|id: &BaseId| bases.get(id), false);
         for (id, (work, found)) in ids.iter().zip(all).step_by(7) {
@@ -120,23 +124,92 @@ fn ids_of_unusual_runs_are_valid() {
     }
 }
 
+/// How often `words` occur in the whole story of a run with this shape.
+fn told(name: &str, shape: u32, words: &str) -> usize {
+    let id = format!("{name}/g{shape}/b0/w2x100/f1/s17/n2/d300-1234-n/d40-1234-n");
+    let everything = Detail {
+        everything: true,
+        ..Detail::default()
+    };
+    let (story, violated) = tell(&id.parse().expect("a run id"), everything);
+    assert!(!violated, "{id}");
+    crate::explain::text(&story).matches(words).count()
+}
+
 /// Runs of every fifth shape of those that fill devices, beside runs of the shapes that follow.
 #[test]
 fn blocks_are_collected_by_request_in_every_fifth_unusual_shape() {
-    let requested = |shape: u32| {
-        let id = format!("lighttx/g{shape}/b0/w2x100/f1/s17/n1/d300-1234-n");
-        let everything = Detail {
-            everything: true,
-            ..Detail::default()
-        };
-        let (story, violated) = tell(&id.parse().expect("a run id"), everything);
-        assert!(!violated, "{id}");
-        let text = crate::explain::text(&story);
-        text.matches("is collected by request").count()
-    };
     for shape in [shape::UNUSUAL + 5, shape::UNUSUAL + 10] {
+        let requested = |shape| told("lighttx", shape, "is collected by request");
         assert!(requested(shape) > 5, "{shape}");
         assert_eq!(requested(shape + 1), 0, "{shape}");
+    }
+}
+
+#[test]
+fn a_story_tells_the_settings_that_an_opening_changes() {
+    for name in ["seal", "wal"] {
+        let opened = |shape| told(name, shape, "It is opened with other settings: ");
+        assert!(opened(shape::UNUSUAL + 3) > 1, "{name}");
+        assert_eq!(opened(shape::UNUSUAL + 4), 0, "{name}");
+    }
+}
+
+/// Names of the settings that openings of runs of a subject change, in unusual shapes with these
+/// numbers modulo 4.
+fn reopened(name: &str, remainder: u32) -> std::collections::BTreeSet<String> {
+    let mut names = std::collections::BTreeSet::new();
+    for n in 0..40 {
+        let shape = shape::UNUSUAL + 4 * n + remainder;
+        let id = format!("{name}/g{shape}/b0/w2x30/f1/s{n}/n1/o1-0-n");
+        let id: RunId = id.parse().expect("a run id");
+        let scene = Scene::new(&id.base).expect("a device");
+        for opening in 0..4 {
+            let other = scene.reopened(&id, opening);
+            assert_eq!(other.changed(&scene.reopened(&id, opening)), None);
+            let changed = other.changed(&scene).unwrap_or_default();
+            let words = changed
+                .split(", ")
+                .filter_map(|word| word.split(' ').next());
+            names.extend(words.map(str::to_string).filter(|word| !word.is_empty()));
+        }
+    }
+    names
+}
+
+/// Control: the other shapes have the same settings at each opening.
+#[test]
+fn every_setting_that_may_change_changes_at_openings() {
+    let device = "copies_stay gc_threshold static_wear_gap victims";
+    let database = "frames policy write_through";
+    let log = "checkpoint_every granularity log_buffer_bytes log_padded";
+    for (name, parts) in [
+        ("lighttx", [device, "map_cache zone_blocks", ""]),
+        ("mhl-d", [device, "map_cache zone_blocks", ""]),
+        ("g-mixsl", [device, "group group_timeout_us", ""]),
+        ("seal", [device, "linger trims undecided works_ahead", ""]),
+        (
+            "seal-r",
+            [device, "checkpoint linger trims undecided", "works_ahead"],
+        ),
+        ("seal.early", [device, "trims undecided works_ahead", ""]),
+        ("force:cfc", [device, database, "flush_aborted steal"]),
+        (
+            "wal",
+            [
+                device,
+                database,
+                &format!("{log} group_wait_us log_page_each"),
+            ],
+        ),
+        ("cfc-ex", [device, database, &format!("{log} flags_all")]),
+    ] {
+        let expected = parts.iter().flat_map(|part| part.split_whitespace());
+        let expected = expected.map(str::to_string).collect();
+        assert_eq!(reopened(name, 3), expected, "{name}");
+        for remainder in 0..3 {
+            assert_eq!(reopened(name, remainder), Default::default(), "{name}");
+        }
     }
 }
 
