@@ -121,6 +121,10 @@ impl Pages {
         if collects > 0 && dice.random_range(0..100) < collects {
             return self.collect_one(known, dice);
         }
+        let outside = known.habits.outside;
+        if outside > 0 && dice.random_range(0..100) < outside {
+            return self.write_outside(known, dice);
+        }
         let action = dice.random_range(0..100);
         if self.live.is_empty() || (action < 12 && self.live.len() < known.clients) {
             return self.begin(known, dice);
@@ -152,6 +156,31 @@ impl Pages {
             Err(error) if known.may_fill && is_full(&error) => Ok(()),
             Err(error) => Err(stop(known, error)),
         }
+    }
+
+    /// Writes a page outside of transactions: like a transaction of one page that commits at once.
+    /// The page stays as it was if the device has no room, or no place for another transaction.
+    fn write_outside(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
+        let (page, name) = (known.some_page(dice), known.name());
+        let contents = payload(name, page, 0);
+        let shown = show(&Some(contents));
+        known.note(|| format!("#{name} writes page {page} outside of transactions: {shown}"));
+        (known.oracle).ask(name, BTreeMap::from([(page, Some(contents))]));
+        match self.device.write_outside(known.now, Lpn(page), &contents) {
+            Ok(done) => {
+                known.note_done(name, done);
+                known.oracle.acknowledge(name, done.0);
+            }
+            Err(DeviceError::TooManyLive { .. }) if self.device.live().count() > 0 => {
+                known.oracle.withdraw(name);
+            }
+            Err(error) if known.may_fill && is_full(&error) => {
+                known.oracle.withdraw(name);
+                known.note_full();
+            }
+            Err(error) => return Err(stop(known, error)),
+        }
+        Ok(())
     }
 
     /// Rolls back transactions that have been open for longer than cells allow.

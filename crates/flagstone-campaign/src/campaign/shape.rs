@@ -34,7 +34,8 @@
 //! Under indexes these numbers have stores that the keys fill, so that changes are refused. Under
 //! protocols they have devices that transactions fill, and clients that continue after a refused
 //! request; with every fifth number the caller also has blocks collected that it chooses. With
-//! every fourth number protocols and databases are opened with other settings each time, see
+//! every second number clients also write pages outside of transactions, if the protocol allows
+//! that. With every fourth number protocols and databases are opened with other settings each time, see
 //! [`super::reopening`].
 
 use super::Subject;
@@ -140,6 +141,8 @@ pub(super) struct Habits {
     pub(super) persists: bool,
     /// Percent of steps in which the caller has a block of its choice collected.
     pub(super) collects: u32,
+    /// Percent of steps in which a client writes a page outside of transactions.
+    pub(super) outside: u32,
 }
 
 /// The first shape number for collections that overtake each other.
@@ -191,10 +194,13 @@ impl Shape {
                     shape.fill_index(dice);
                     return shape;
                 }
-                (UNUSUAL.., Subject::Protocol(_)) => {
+                (UNUSUAL.., Subject::Protocol(kind)) => {
                     shape.fill_device(dice);
                     if number.is_multiple_of(5) {
                         shape.habits.collects = [5, 15, 40][dice.random_range(0..3)];
+                    }
+                    if kind.info().outside {
+                        shape.draw_outside(number);
                     }
                     shape.draw_reopening(number);
                     return shape;
@@ -267,6 +273,7 @@ impl Shape {
                 touches: false,
                 persists: false,
                 collects: 0,
+                outside: 0,
             },
             reopens: false,
         }
@@ -393,6 +400,15 @@ impl Shape {
         if self.reopens {
             let mut dice = Pcg64Mcg::seed_from_u64(0x0be2_0000_0000 + u64::from(number));
             self.device.spare_blocks += dice.random_range(0..4);
+        }
+    }
+
+    /// Lets clients of every second shape write outside of transactions. Uses random numbers of its
+    /// own, as [`Self::draw_trims`].
+    fn draw_outside(&mut self, number: u32) {
+        let mut dice = Pcg64Mcg::seed_from_u64(0x0075_0000_0000 + u64::from(number));
+        if number % 2 == 1 {
+            self.habits.outside = [2, 10, 30][dice.random_range(0..3)];
         }
     }
 

@@ -146,6 +146,19 @@ fn blocks_are_collected_by_request_in_every_fifth_unusual_shape() {
     }
 }
 
+/// Controls: the shapes that follow, and a protocol without such writes.
+#[test]
+fn pages_are_written_outside_of_transactions_in_every_second_unusual_shape() {
+    for shape in [shape::UNUSUAL + 1, shape::UNUSUAL + 7] {
+        for name in ["lighttx", "mhl-d"] {
+            let written = |shape| told(name, shape, "outside of transactions");
+            assert!(written(shape) > 2, "{name} {shape}");
+            assert_eq!(written(shape + 1), 0, "{name} {shape}");
+        }
+        assert_eq!(told("scc", shape, "outside of transactions"), 0, "{shape}");
+    }
+}
+
 #[test]
 fn a_story_tells_the_settings_that_an_opening_changes() {
     for name in ["seal", "wal"] {
