@@ -98,7 +98,8 @@ pub struct Campaign {
     pub depth: u32,
     /// Whether the device collects ahead of need, in steps.
     pub ahead: bool,
-    /// Whether databases have unusual settings, and devices and indexes are full.
+    /// Whether databases have unusual settings, devices and indexes are full, and some devices and
+    /// databases have other settings at each opening.
     pub unusual: bool,
     /// The user's device description that the runs' devices imitate.
     pub device: Option<Arc<DeviceTraits>>,

@@ -19,11 +19,12 @@ use rand_pcg::Pcg64Mcg;
 const CHANGES: f64 = 0.5;
 
 /// Settings of protocols and recovery managers that may change, and the values drawn.
-const VALUES: [(&str, &[&str]); 15] = [
+const VALUES: [(&str, &[&str]); 16] = [
     ("zone_blocks", &["0", "5", "6", "12"]),
     ("map_cache", &["0", "1", "2", "4", "8", "16"]),
-    ("group", &["1", "2", "3", "5"]),
+    ("group", &["1", "2", "3", "5", "page-full"]),
     ("group_timeout_us", &["300", "900", "3000"]),
+    ("keeps_obsolete", &["straddling", "all"]),
     ("linger", &["0", "1", "2", "3", "5", "planes"]),
     ("undecided", &["0", "1", "2", "4", "8"]),
     ("trims", &["0", "1", "2", "3", "5"]),
@@ -142,13 +143,15 @@ impl Scene {
             ("gc_threshold", config.gc_threshold.to_string()),
         ];
         let mut given: Vec<_> = self.options.settings.given().collect();
-        if let Below::Stack(_) = self.subject.below() {
+        if let Below::Stack(stack) = self.subject.below() {
+            let unit = host.granularity.unwrap_or(stack.granularity());
+            let unit = format!("{unit:?}");
             all.extend([
                 ("frames", host.frames.to_string()),
                 ("policy", host.policy.to_string()),
                 ("write_through", host.write_through.to_string()),
                 ("steal", host.steal.to_string()),
-                ("granularity", format!("{:?}", host.granularity)),
+                ("granularity", unit.to_lowercase()),
             ]);
             given.extend(host.settings.given());
         }

@@ -199,6 +199,7 @@ fn every_setting_that_may_change_changes_at_openings() {
     for (name, parts) in [
         ("lighttx", [device, "map_cache zone_blocks", ""]),
         ("mhl-d", [device, "map_cache zone_blocks", ""]),
+        ("bpcc", [device, "keeps_obsolete", ""]),
         ("g-mixsl", [device, "group group_timeout_us", ""]),
         ("seal", [device, "linger trims undecided works_ahead", ""]),
         (
@@ -255,7 +256,7 @@ fn every_shape_suits_every_subject() {
 }
 
 /// Runs that used to end in a violation, each with the defect that was fixed.
-const MENDED: [(&str, &str); 15] = [
+const MENDED: [(&str, &str); 17] = [
     (
         "cfc-ex/g29135/b35994/w5x7/f1/s4845/n3/f109-1ae0-n/r0-ad67-n/c2-40fd-n",
         "a restart on a full device found no room, and the database did not open again",
@@ -316,6 +317,11 @@ const MENDED: [(&str, &str); 15] = [
         "lighttx/g314760/b0/w2x86/f1/s8947/n1/c204-aedf-n",
         "pages of a transaction were copied before its commit was durable, and a part of it counted",
     ),
+    (
+        "cfc-ex/g311427/b0/w2x2/f15/s1419/n1/e30-ba-n",
+        "after an opening with a smaller log buffer commits had LSNs that pages were ahead of",
+    ),
+    ("afc-ex/g337879/b0/w1x3/f15/s1810/n1/o33-45b3-n", "the same"),
 ];
 
 #[test]

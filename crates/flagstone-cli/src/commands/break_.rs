@@ -76,7 +76,8 @@ pub(crate) struct Args {
     /// Use rare settings. Databases: writing out pages of live transactions, write-through,
     /// whole-page locks, filled log pages; different ones on each device. Indexes: stores that
     /// their keys nearly fill. Protocols: devices that transactions fill, and transactions that
-    /// continue after a refused request.
+    /// continue after a refused request. A quarter of the devices and databases also have other
+    /// settings at each opening.
     #[arg(long, conflicts_with = "long")]
     unusual: bool,
     /// Simulate devices like this one: a preset (see `flagstone device list`) or a file. They have
