@@ -35,8 +35,8 @@
 //! protocols they have devices that transactions fill, and clients that continue after a refused
 //! request; with every fifth number the caller also has blocks collected that it chooses. With
 //! every second number clients also write pages outside of transactions, if the protocol allows
-//! that. With every fourth number protocols and databases are opened with other settings each time, see
-//! [`super::reopening`].
+//! that. With every fourth number protocols and databases are opened with other settings each
+//! time, see [`super::reopening`].
 
 use super::Subject;
 use flagstone::commit::Kind;
@@ -393,8 +393,8 @@ impl Shape {
         self.device.settings.set("trims", listed);
     }
 
-    /// Lets every fourth shape change settings at its openings. Some of these have room for a higher
-    /// collection threshold. Uses random numbers of its own, as [`Self::draw_trims`].
+    /// Lets every fourth shape change settings at its openings. Some of these have room for a
+    /// higher collection threshold. Uses random numbers of its own, as [`Self::draw_trims`].
     fn draw_reopening(&mut self, number: u32) {
         self.reopens = number % 4 == 3;
         if self.reopens {
