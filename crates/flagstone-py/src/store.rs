@@ -2,8 +2,8 @@
 //! reads, writes or waits, so that commits of several threads can share a flush.
 //!
 //! Python has no lifetimes, so a transaction is kept behind a lock, and using it after its end is
-//! an error. Pairs of a table are returned in lists; each call continues after the last key of the
-//! previous one.
+//! an error. Pairs of a table are returned in lists, with whether more may follow; each call
+//! continues after the last key of the previous one.
 
 use crate::blocks::{self, Live, Place};
 use crate::bytes::Bytes;
@@ -208,6 +208,9 @@ fn value<'py>(py: Python<'py>, bytes: Option<Vec<u8>>) -> Option<Bound_<'py>> {
 
 type Bound_<'py> = pyo3::Bound<'py, PyBytes>;
 
+/// Number of bytes of keys and values after which a read of several pairs ends.
+const PART_BYTES: usize = 1 << 20;
+
 /// A range of a table's pairs, read from one end (`reverse`: from the high end), at most `limit` of
 /// them.
 struct Part {
@@ -259,18 +262,36 @@ impl Part {
         }
     }
 
+    /// The first pairs, and whether there may be more. Of an ordered table, which can be read on
+    /// from a key, not many more than [`PART_BYTES`] bytes.
     fn take<V: AsRef<[u8]>>(
         &self,
+        kind: TableKind,
         pairs: impl DoubleEndedIterator<Item = Result<(Key, V), StoreError>>,
-    ) -> Result<Pairs, StoreError> {
-        let owned = |pair: Result<(Key, V), StoreError>| {
-            pair.map(|(key, value)| (key, value.as_ref().to_vec()))
-        };
+    ) -> Result<(Pairs, bool), StoreError> {
         if self.reverse {
-            pairs.rev().take(self.limit).map(owned).collect()
+            self.take_in_order(kind, pairs.rev())
         } else {
-            pairs.take(self.limit).map(owned).collect()
+            self.take_in_order(kind, pairs)
         }
+    }
+
+    fn take_in_order<V: AsRef<[u8]>>(
+        &self,
+        kind: TableKind,
+        pairs: impl Iterator<Item = Result<(Key, V), StoreError>>,
+    ) -> Result<(Pairs, bool), StoreError> {
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        for pair in pairs.take(self.limit) {
+            let (key, value) = pair?;
+            bytes += key.len() + value.as_ref().len();
+            taken.push((key, value.as_ref().to_vec()));
+            if kind == TableKind::Ordered && bytes >= PART_BYTES {
+                return Ok((taken, true));
+            }
+        }
+        let goes_on = taken.len() == self.limit;
+        Ok((taken, goes_on))
     }
 }
 
@@ -350,14 +371,17 @@ impl PyReadTx {
         after: Option<Bytes>,
         reverse: bool,
         limit: usize,
-    ) -> PyResult<Vec<(Bound_<'py>, Bound_<'py>)>> {
+    ) -> PyResult<(Vec<(Bound_<'py>, Bound_<'py>)>, bool)> {
         let part = Part::new(low, high, after, reverse, limit);
-        let pairs = self.table(py, table, |table| match (part.is_empty(), part.is_all()) {
-            (true, _) => Ok(Vec::new()),
-            (false, true) => part.take(table.iter()),
-            (false, false) => part.take(table.range((part.low.clone(), part.high.clone()))?),
+        let (pairs, goes_on) = self.table(py, table, |table| {
+            let bounds = || (part.low.clone(), part.high.clone());
+            match (part.is_empty(), part.is_all()) {
+                (true, _) => Ok((Vec::new(), false)),
+                (false, true) => part.take(table.kind(), table.iter()),
+                (false, false) => part.take(table.kind(), table.range(bounds())?),
+            }
         })?;
-        Ok(as_bytes(py, pairs))
+        Ok((as_bytes(py, pairs), goes_on))
     }
 
     fn close(&self, py: Python<'_>) {
@@ -457,14 +481,17 @@ impl PyWriteTx {
         after: Option<Bytes>,
         reverse: bool,
         limit: usize,
-    ) -> PyResult<Vec<(Bound_<'py>, Bound_<'py>)>> {
+    ) -> PyResult<(Vec<(Bound_<'py>, Bound_<'py>)>, bool)> {
         let part = Part::new(low, high, after, reverse, limit);
-        let pairs = self.look(py, table, |table| match (part.is_empty(), part.is_all()) {
-            (true, _) => Ok(Vec::new()),
-            (false, true) => part.take(table.iter()?),
-            (false, false) => part.take(table.range((part.low.clone(), part.high.clone()))?),
+        let (pairs, goes_on) = self.look(py, table, |table| {
+            let bounds = || (part.low.clone(), part.high.clone());
+            match (part.is_empty(), part.is_all()) {
+                (true, _) => Ok((Vec::new(), false)),
+                (false, true) => part.take(table.kind(), table.iter()?),
+                (false, false) => part.take(table.kind(), table.range(bounds())?),
+            }
         })?;
-        Ok(as_bytes(py, pairs))
+        Ok((as_bytes(py, pairs), goes_on))
     }
 
     /// Opens a table, or creates it with `kind`.

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+import tracemalloc
 
 import pytest
 
@@ -28,6 +29,24 @@ def test_a_store_is_there_when_it_is_opened_again():
     with flagstone.open("x.flag", create=False) as store:
         assert store["users"][b"k"] == b"v"
         assert list(store) == ["users"] and "users" in store and len(store) == 1
+
+
+def test_an_iteration_over_large_values_has_few_of_them_in_memory(store):
+    table = store["t"]
+    table.update({b"%02d" % n: bytes([n]) * (1 << 20) for n in range(40)})
+    keys = [b"%02d" % n for n in range(40)]
+    with store.transaction():
+        assert list(table) == keys
+    for read, expected in [
+        (lambda: iter(table), keys),
+        (lambda: reversed(table), keys[::-1]),
+        (lambda: (key for key, value in table.range(b"05") if set(value) == {int(key)}), keys[5:]),
+    ]:
+        tracemalloc.start()
+        assert list(read()) == expected
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 8 << 20
 
 
 def test_a_table_is_a_mapping(store):

@@ -29,7 +29,7 @@ Pair = tuple[bytes, bytes]
 T = TypeVar("T")
 V = TypeVar("V", bound="TableView", covariant=True)
 
-#: Number of pairs per read.
+#: Maximum number of pairs per read. A read of large values ends earlier.
 _PART = 256
 
 #: Number of pairs per insertion.
@@ -278,7 +278,7 @@ class TableView(Mapping[bytes, bytes]):
             after = None
             while True:
                 changes = self._tables._changes
-                pairs = reader.pairs(self._name, low, high, after, reverse, part)
+                pairs, goes_on = reader.pairs(self._name, low, high, after, reverse, part)
                 for pair in pairs:
                     yield pair
                     after = pair[0]
@@ -286,7 +286,7 @@ class TableView(Mapping[bytes, bytes]):
                         # The caller's transaction may have changed the next pairs.
                         break
                 else:
-                    if len(pairs) < part:
+                    if not goes_on:
                         return
 
     def __repr__(self) -> str:
