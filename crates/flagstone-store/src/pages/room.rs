@@ -71,24 +71,42 @@ impl PageStore {
     /// grows at once, or not at all if the room is insufficient.
     fn reach(&mut self, at: Lpn) -> Result<(), StoreError> {
         while at.0 >= self.device.pages() {
-            let geometry = self.device.geometry();
-            let wanted = at.0 / geometry.pages_per_block + 1;
-            let least = wanted.saturating_sub(geometry.blocks()).max(1);
+            let least = self.blocks_up_to(at);
             let more = least.max(self.next_blocks());
             if self.lengthen_by(more)? == 0 && (more == least || self.lengthen_by(least)? == 0) {
-                let why = self.why_no_more();
-                return Err(StoreError::Full(format!(
-                    "page {at} lies beyond it, and {why}"
-                )));
+                return Err(self.beyond(at));
             }
         }
         Ok(())
     }
 
+    /// Minimum number of blocks that the store lacks to contain page `at`; 0 if it contains it.
+    fn blocks_up_to(&self, at: Lpn) -> u32 {
+        if at.0 < self.device.pages() {
+            return 0;
+        }
+        let geometry = self.device.geometry();
+        let wanted = at.0 / geometry.pages_per_block + 1;
+        wanted.saturating_sub(geometry.blocks()).max(1)
+    }
+
+    /// Fails if the protocol does not allow a store that contains page `at`.
+    fn must_be_reachable(&self, at: Lpn) -> Result<(), StoreError> {
+        let least = self.blocks_up_to(at);
+        if least > 0 && self.device.ftl().why_not_grow(least).is_some() {
+            return Err(self.beyond(at));
+        }
+        Ok(())
+    }
+
+    fn beyond(&self, at: Lpn) -> StoreError {
+        let why = self.why_no_more();
+        StoreError::Full(format!("page {at} lies beyond it, and {why}"))
+    }
+
     /// Adds blocks that are not allocated yet, if the store can be sparse. Returns their number.
     fn lengthen_by(&mut self, more: u32) -> Result<u32, StoreError> {
-        // In an encrypted store the signed marks of new blocks would take room.
-        if !self.may_be_sparse() || self.keyed.has_key() {
+        if !self.is_sparse() {
             return self.lengthen(more);
         }
         let given_out = self.device.ftl().blocks().with_room();
@@ -98,6 +116,11 @@ impl PageStore {
         self.device.give_out(given_out);
         self.in_service = self.in_service();
         grown
+    }
+
+    /// Whether new blocks may lack room. In an encrypted store their signed marks would take room.
+    fn is_sparse(&self) -> bool {
+        self.may_be_sparse() && !self.keyed.has_key()
     }
 
     /// Whether blocks may lack room. Not under protocols whose roots name blocks for the mapping
@@ -127,6 +150,20 @@ impl PageStore {
         self.device.give_out(first + blocks);
         self.in_service = self.in_service();
         blocks
+    }
+
+    /// Takes back what [`PageStore::give_out_more`] gave out: blocks from `first` on, of which none
+    /// was written since.
+    fn hold_back_from(&mut self, first: u32) {
+        let geometry = *self.device.geometry();
+        let mark = |block| mark_page(geometry.pages_per_block, block);
+        let end = self.device.ftl().blocks().with_room();
+        let (offset, bytes) = (mark(first) * PAGE, (mark(end) - mark(first)) * PAGE);
+        // Signed marks stay, and with them the room.
+        if !self.keyed.has_key() && self.places.medium().discard(offset, bytes).is_ok() {
+            self.device.give_out(first);
+            self.in_service = self.in_service();
+        }
     }
 
     /// Withholds the last, never-written blocks of a sparse store from allocation: the medium may
@@ -311,24 +348,33 @@ impl PageStore {
 
     /// Ensures room for the live transactions beyond what they have written: `new` pages that hold
     /// nothing yet, and `again` pages to overwrite or trim, none above `highest`. Holds until
-    /// something else is written or requested.
+    /// something else is written or requested. A store that has no such room does not grow.
     ///
     /// # Errors
     /// [`StoreError::Full`] if there is no such room, and as [`PageStore::write`].
     pub fn find_room(&mut self, new: u64, again: u64, highest: Lpn) -> Result<(), StoreError> {
         self.may_write_now()?;
-        self.reach(highest)?;
-        while !self.would_find_room(new, again, highest) {
-            if self.grow_as_far_as_it_goes()? == 0 {
+        let is_sparse = self.is_sparse();
+        if is_sparse {
+            self.must_be_reachable(highest)?;
+        }
+        while !self.has_pages_for(new, again) {
+            let least = if is_sparse {
+                1
+            } else {
+                self.blocks_up_to(highest).max(1)
+            };
+            let lacks = |store: &PageStore, room| store.lacking_for(new, again, room);
+            if let Some(why) = self.grow_at_once(least, lacks)? {
                 return Err(StoreError::Full(format!(
                     "there is no room for {new} pages more and {again} that are overwritten: {} of \
-                     {} pages are in use, and {}",
+                     {} pages are in use, and {why}",
                     self.device.ftl().blocks().live_pages(),
                     self.in_service,
-                    self.why_no_more()
                 )));
             }
         }
+        self.reach(highest)?;
         // Protocols forget trimmed pages, so a trimmed page counts as new.
         self.promised = new + again;
         Ok(())
@@ -355,20 +401,27 @@ impl PageStore {
         self.in_service.saturating_sub(self.live_but_old() + kept)
     }
 
-    /// Whether [`PageStore::find_room`] succeeds without growth. Pages that are only overwritten
-    /// may use a part of what is kept from new pages.
+    /// Whether [`PageStore::find_room`] succeeds without growth.
     fn would_find_room(&self, new: u64, again: u64, highest: Lpn) -> bool {
-        if highest.0 >= self.device.pages() {
-            return false;
-        }
+        highest.0 < self.device.pages() && self.has_pages_for(new, again)
+    }
+
+    fn has_pages_for(&self, new: u64, again: u64) -> bool {
+        self.lacking_for(new, again, self.in_service) == 0
+    }
+
+    /// Number of pages that a store with `in_service` pages lacks for `new` pages more and `again`
+    /// to overwrite. Pages that are only overwritten may use a part of what is kept from new pages.
+    fn lacking_for(&self, new: u64, again: u64, in_service: u64) -> u64 {
         let live = self.live_but_old().saturating_add(new);
         let live = live.saturating_add(again);
-        let kept = self.kept_of(self.in_service);
+        let kept = self.kept_of(in_service);
         let kept = match new {
             0 => (kept as f64 * COLLECTOR_SHARE) as u64,
             _ => kept,
         };
-        live.saturating_add(kept) < self.in_service
+        let least = live.saturating_add(kept).saturating_add(1);
+        least.saturating_sub(in_service)
     }
 
     /// Maximum number of pages that can permanently hold data, if the medium has a known end: its
@@ -400,25 +453,20 @@ impl PageStore {
     /// [`StoreError::Full`] if the medium has no such room, and as [`PageStore::write`].
     pub fn reserve(&mut self, pages: u64) -> Result<(), StoreError> {
         self.may_write_now()?;
-        let of_block = u64::from(self.device.ftl().data_pages_per_block());
-        loop {
-            let room = self.in_service;
-            let wanted = ((pages as f64 * LEAST_SPACE) as u64)
-                .max(pages.saturating_add(self.kept_of(room) + 3));
-            let Some(blocks) = wanted
-                .checked_sub(room + 1)
-                .map(|pages| pages / of_block + 1)
-            else {
-                return self.fill_holes();
-            };
-            let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-            if self.grow_by(blocks)? == 0 {
+        let wanted_of = |store: &PageStore, room: u64| {
+            ((pages as f64 * LEAST_SPACE) as u64).max(pages.saturating_add(store.kept_of(room) + 3))
+        };
+        let lacks = |store: &PageStore, room| wanted_of(store, room).saturating_sub(room);
+        while lacks(self, self.in_service) > 0 {
+            if let Some(why) = self.grow_at_once(1, lacks)? {
+                let room = self.in_service;
                 return Err(StoreError::Full(format!(
-                    "{pages} pages need {wanted} of the medium, there are {room}, and {}",
-                    self.why_no_more()
+                    "{pages} pages need {} of the medium, there are {room}, and {why}",
+                    wanted_of(self, room)
                 )));
             }
         }
+        self.fill_holes()
     }
 
     /// Allocates the room that blocks in service lack: the first blocks of a thin store, and blocks
@@ -483,6 +531,76 @@ impl PageStore {
         }
     }
 
+    /// Grows the store by at least `least` blocks, until it lacks no pages: `lacks` receives a
+    /// number of pages in service and returns how many are missing. A store that would still lack
+    /// some does not grow. Returns why it did not, or `None` if it did.
+    fn grow_at_once(
+        &mut self,
+        least: u32,
+        lacks: impl Fn(&PageStore, u64) -> u64,
+    ) -> Result<Option<String>, StoreError> {
+        let least = match self.blocks_for(least, lacks) {
+            Ok(least) => least,
+            Err(why) => return Ok(Some(self.cannot_grow("that far", &why))),
+        };
+        let mut more = least.max(self.next_blocks());
+        while !self.grow_by_all(more)? {
+            if more == least {
+                return Ok(Some(self.why_no_more()));
+            }
+            more = least.max(more / 2);
+        }
+        Ok(None)
+    }
+
+    /// Minimum number of blocks, from `least` on, after whose addition the store lacks no pages.
+    ///
+    /// # Errors
+    /// Says why the protocol does not allow so many.
+    fn blocks_for(
+        &self,
+        least: u32,
+        lacks: impl Fn(&PageStore, u64) -> u64,
+    ) -> Result<u32, String> {
+        let too_many = || "blocks have numbers of 32 bits".to_string();
+        let ftl = self.device.ftl();
+        let of_block = u64::from(ftl.data_pages_per_block());
+        // Blocks that exist already, but have no room.
+        let kept = ftl.geometry().blocks() - ftl.blocks().with_room();
+        let has = ftl.data_blocks_with(0)?;
+        let mut more = least;
+        loop {
+            let new = more.saturating_sub(kept);
+            let data = ftl.data_blocks_with(new)?.saturating_sub(has);
+            let added = u64::from(more.min(kept)) + u64::from(data);
+            let lacking = lacks(self, self.in_service + added * of_block);
+            if lacking == 0 {
+                return Ok(more);
+            }
+            let lacking = u32::try_from(lacking.div_ceil(of_block)).map_err(|_| too_many())?;
+            more = more.checked_add(lacking).ok_or_else(too_many)?;
+        }
+    }
+
+    /// Allocates existing blocks and grows, by `more` blocks together. Returns whether there was
+    /// room for all of them; otherwise the store has the room that it had before.
+    fn grow_by_all(&mut self, more: u32) -> Result<bool, StoreError> {
+        let ftl = self.device.ftl();
+        let first = ftl.blocks().with_room();
+        let kept = ftl.geometry().blocks() - first;
+        let new = more.saturating_sub(kept);
+        if kept > 0 && self.give_out_more(more.min(kept)) == 0 {
+            return Ok(false);
+        }
+        if new == 0 || self.lengthen(new)? > 0 {
+            return Ok(true);
+        }
+        if kept > 0 {
+            self.hold_back_from(first);
+        }
+        Ok(false)
+    }
+
     fn lengthen(&mut self, more: u32) -> Result<u32, StoreError> {
         if self.device.ftl().why_not_grow(more).is_some() {
             return Ok(0);
@@ -498,13 +616,18 @@ impl PageStore {
     pub(super) fn why_no_more(&self) -> String {
         let ftl = self.device.ftl();
         match (ftl.why_not_grow(self.next_blocks()), &*self.notes.refused()) {
-            (Some(why), _) => format!(
-                "with {} and blocks of {} pages it cannot grow any more: {why}",
-                self.device.info().name,
-                ftl.geometry().pages_per_block
-            ),
+            (Some(why), _) => self.cannot_grow("any more", &why),
             (None, Some(error)) => format!("the medium gives no more room: {error}"),
             (None, None) => "the medium has no room for more".into(),
         }
+    }
+
+    /// Why the protocol does not let the store grow.
+    fn cannot_grow(&self, how_far: &str, why: &str) -> String {
+        format!(
+            "with {} and blocks of {} pages it cannot grow {how_far}: {why}",
+            self.device.info().name,
+            self.device.geometry().pages_per_block
+        )
     }
 }

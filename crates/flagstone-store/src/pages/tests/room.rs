@@ -2,7 +2,7 @@
 
 use super::{Dice, OpenOptions, PageStore};
 use crate::error::StoreError;
-use crate::medium::{Memory, Recorded};
+use crate::medium::{Medium, Memory, Recorded};
 use crate::superblock::MEDIUM_PAGE_BYTES;
 use flagstone::commit::Kind;
 use flagstone::ftl::Mistake;
@@ -77,4 +77,48 @@ fn more_pages_than_can_be_numbered_find_no_room() {
     }
     let reserved = store.reserve(u64::MAX);
     assert!(matches!(reserved, Err(StoreError::Full(_))), "{reserved:?}");
+}
+
+/// A store on a medium of 64 MiB, with a few pages. Its last one is page `highest`.
+fn bounded(kind: Kind, highest: u32) -> (Recorded, PageStore) {
+    let medium = Recorded::default();
+    medium.give_at_most(Some(64 << 20));
+    let options = OpenOptions {
+        pages_per_block: 16,
+        ..OpenOptions::default().with_protocol(kind)
+    };
+    let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+    for at in [1, highest] {
+        store.put(at, b"held");
+    }
+    (medium, store)
+}
+
+/// Fails if the store grows to the end of the medium before it refuses.
+#[test]
+fn a_request_that_finds_no_room_takes_none() {
+    let suits = |kind: &&Kind| kind.info().atomic && !kind.info().reprograms;
+    for &kind in Kind::ALL.iter().filter(suits) {
+        // With the second, a store under `seal` has blocks without room.
+        for highest in [3, 4_000] {
+            let (medium, mut store) = bounded(kind, highest);
+            let before = (medium.bytes().ok(), store.in_service);
+            for refused in [
+                store.find_room(16_000, 0, Lpn(16_000)),
+                store.find_room(0, 16_000, Lpn(3)),
+                store.find_room(1, 1, Lpn(u32::MAX)),
+                store.reserve(16_000),
+                store.reserve(1 << 33),
+            ] {
+                let what = format!("{kind}, {highest}: {refused:?}");
+                assert!(matches!(refused, Err(StoreError::Full(_))), "{what}");
+            }
+            let after = (medium.bytes().ok(), store.in_service);
+            assert_eq!(after, before, "{kind}, {highest}");
+            store.find_room(6_000, 0, Lpn(6_000)).expect("room");
+            store.put_all(4_001..10_000, b"held");
+            store.reserve(10_100).expect("room");
+            assert!(store.check().expect("it can be read").is_well());
+        }
+    }
 }
