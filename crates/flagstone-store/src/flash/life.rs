@@ -515,14 +515,13 @@ impl MediumFlash {
         if self.read_only || larger.validate().is_err() {
             return Ok(());
         }
-        // Lack of room is not a failure: no durable state has changed.
-        if !self.take_all() {
-            return Ok(());
-        }
         if self.superblock.left > 0 {
             // Remains of a larger store are cut off before the file grows again.
             self.begin_to_write()?;
         }
+        // Lack of room is not a failure: no durable state has changed.
+        let before = self.medium().bytes();
+        let before = before.map_err(|error| self.fails("asking for the length", error))?;
         let is_longer = if self.places.grows_sparse() {
             self.medium().lengthen(bytes)
         } else {
@@ -530,6 +529,11 @@ impl MediumFlash {
         };
         if let Err(error) = is_longer {
             *self.places.notes.refused() = Some(error.to_string());
+            return Ok(());
+        }
+        if !self.take_all() {
+            // A failure is harmless: the file stays longer than its superblock says.
+            let _ = self.medium().shorten(before);
             return Ok(());
         }
         if self.superblock.rested > 0 {

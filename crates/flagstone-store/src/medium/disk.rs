@@ -239,6 +239,20 @@ impl Disk {
         rustix::io::retry_on_intr(|| rustix::fs::fallocate(self.file(), how, offset, bytes))
     }
 
+    /// Whether the file system certainly lacks room for a range of `bytes` bytes, of which a part
+    /// may be allocated. An allocation without room takes what there is on ext4, and keeps it.
+    fn lacks_room_for(&self, bytes: u64) -> bool {
+        self.left().is_some_and(|left| {
+            // The range has at most what the file has. This also queries the times, see `identity`.
+            let has = || {
+                self.file()
+                    .metadata()
+                    .map_or(u64::MAX, |it| it.blocks() * 512)
+            };
+            left < bytes && left < bytes.saturating_sub(has())
+        })
+    }
+
     /// Opens a second descriptor of the medium for direct I/O. `None` if that is not possible, for
     /// example at the limit of open files.
     fn open_direct(&self) -> Option<Opened> {
@@ -456,6 +470,9 @@ impl Medium for Disk {
     fn take(&self, offset: u64, bytes: u64) -> io::Result<()> {
         if self.is_device {
             return Ok(());
+        }
+        if self.lacks_room_for(bytes) {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         match self.allocate(FallocateFlags::KEEP_SIZE, offset, bytes) {
             // Without support, space is allocated by the writes.
