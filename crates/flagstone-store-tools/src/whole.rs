@@ -6,7 +6,7 @@ use super::{Of, ProgramName, as_json, open, protocol_of, watched};
 use flagstone_store::{Holds, OpenOptions, PageStore, StoreError, tools};
 use flagstone_terminal::{Failure, mebibytes, note, say, with_unit};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Arguments of `create`.
@@ -111,11 +111,17 @@ fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(why)
 }
 
+/// Whether a store is at `path`, encrypted or not. Needs no key: an encrypted store asks for it.
+fn is_store(path: &Path) -> bool {
+    let opened = PageStore::open(path, &OpenOptions::existing().reading());
+    matches!(opened, Ok(_) | Err(StoreError::Key(_)))
+}
+
 pub(super) fn create(args: &Create, program: ProgramName) -> Result<ExitCode, Failure> {
     // A symbolic link counts, even if it leads nowhere yet.
     let was_there = args.store.symlink_metadata().is_ok();
     let is_file = args.store.is_file() && !args.force;
-    if is_file || was_there && open(&args.store, &args.key, program).is_ok() {
+    if is_file || was_there && is_store(&args.store) {
         let what = if is_file { "a file" } else { "a store" };
         return Err(Failure::Usage(format!(
             "{}: {what} exists already and was not changed; give another path",

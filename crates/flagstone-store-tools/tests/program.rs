@@ -140,6 +140,34 @@ fn an_encrypted_store_needs_its_key() {
     );
 }
 
+/// Fails if `create --force` opens the store that is there and reports a new one. It must not need
+/// the key of that store: without a key argument it would ask for a new passphrase.
+#[cfg(feature = "encryption")]
+#[test]
+fn force_makes_no_store_in_the_place_of_an_encrypted_one() {
+    let place = TempDir::new().expect("a folder");
+    let folder = place.path();
+    fs::write(folder.join("key"), [1; 32]).expect("room");
+    fs::write(folder.join("new"), [2; 32]).expect("room");
+    good(folder, "create a.flag --encrypt --key-file key");
+    good(folder, "put a.flag t k v --key-file key");
+    for key in [
+        "",
+        " --encrypt",
+        " --encrypt --key-file key",
+        " --encrypt --key-file new",
+    ] {
+        let line = format!("create a.flag --force{key}");
+        let (code, _, err) = run(folder, &line);
+        assert_eq!(code, 2, "{line}: {err}");
+        assert!(err.contains("a store exists already"), "{line}: {err}");
+    }
+    assert_eq!(good(folder, "get a.flag t k --key-file key"), "v");
+    fs::write(folder.join("other"), [7; 9_000]).expect("room");
+    good(folder, "create other --force --encrypt --key-file key");
+    good(folder, "info other --key-file key");
+}
+
 /// Fails if a message shows the bytes of a variable that holds a key.
 #[test]
 #[cfg(feature = "encryption")]
