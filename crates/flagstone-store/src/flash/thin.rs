@@ -129,7 +129,7 @@ impl MediumFlash {
         self.prepare(offset, bytes)
     }
 
-    /// Allocates room for all existing blocks before the store grows. Returns whether there was
+    /// Allocates room for all existing blocks when the store grows. Returns whether there was
     /// enough; if not, the medium's error is noted.
     pub(super) fn take_all(&mut self) -> bool {
         if self.taken.is_none() {
