@@ -293,7 +293,12 @@ impl Handle {
         inner.is_ok_and(|inner| inner.journals.contains(&self.id))
     }
 
-    pub(crate) fn size(&self) -> Result<u64, Trouble> {
+    /// The size of the database. Without locks (`nolock=1`, `immutable=1`) this opens the store if
+    /// it is closed, as the first lock does otherwise.
+    pub(crate) fn size(&mut self) -> Result<u64, Trouble> {
+        if self.level == Level::None {
+            self.open()?;
+        }
         self.with(|bytes, view| Ok(bytes.size(view)))
     }
 

@@ -359,6 +359,9 @@ unsafe extern "C" fn file_size(file: *mut File, out: *mut i64) -> c_int {
     let (database, out) = unsafe { (database(file), &mut *out) };
     rim(IOERR_FSTAT, || {
         let size = database.handle.size().map(|size| *out = size as i64);
+        if size.is_ok() && database.handle.level() == Level::None {
+            database.registered.errors.opened(database.handle.path());
+        }
         database.done(size, IOERR_FSTAT)
     })
 }

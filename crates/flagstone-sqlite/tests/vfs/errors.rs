@@ -1,8 +1,8 @@
 //! What people are told: which file, which process, and only as long as it holds.
 
-use crate::support::{BUSY, Sql, Stores, text};
+use crate::support::{BUSY, Sql, Stores, register_lab, text};
 use flagstone_store::{OpenOptions, PageStore};
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::process::Command;
 
@@ -34,6 +34,49 @@ fn each_file_has_its_own_error_until_what_failed_succeeds() {
     drop(held);
     a.run("INSERT INTO t VALUES (1)");
     assert!(!text(&a, ASK).contains("a.flag"), "it is over");
+}
+
+/// Fails if a connection without locks takes every file that it cannot open for one that another
+/// process has, so that a busy timeout waits for nothing, or never opens a store that was busy.
+#[test]
+fn a_connection_without_locks_is_told_what_is_wrong_with_a_file() {
+    // With errors of its own: those of a closed connection are told to all others.
+    let stores = Stores::new();
+    register_lab("without locks", Box::new(flagstone_sqlite::Files));
+    let open = |name: &str, parameters: &str| {
+        let path = stores.path(name);
+        Connection::open(format!(
+            "file:{}?vfs=without%20locks{parameters}",
+            path.display()
+        ))
+    };
+    std::fs::write(stores.path("other"), [7; 9_000]).expect("room");
+    let store = stores.path("a.flag");
+    stores.open("a.flag").run("CREATE TABLE t (a)");
+    for without in ["&nolock=1", "&immutable=1", "&mode=ro&nolock=1"] {
+        let read = |name: &str| {
+            let db = open(name, without)?;
+            db.busy_timeout(std::time::Duration::ZERO)?;
+            db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        };
+        let refused = |name: &str| {
+            let read: rusqlite::Result<u32> = read(name);
+            read.expect_err("it cannot be read").sqlite_error_code()
+        };
+        let code = refused("other");
+        assert_eq!(code, Some(ErrorCode::NotADatabase), "{without}");
+        let held = PageStore::open(&store, &OpenOptions::default()).expect("nobody has it");
+        assert_eq!(refused("a.flag"), BUSY, "{without}");
+        drop(held);
+        assert_eq!(read("a.flag"), Ok(1), "{without}");
+    }
+    let held = PageStore::open(&store, &OpenOptions::default()).expect("nobody has it");
+    let db = open("a.flag", "&nolock=1").expect("busy later");
+    assert_eq!(db.refused("SELECT * FROM t"), BUSY);
+    assert!(text(&db, ASK).contains("in use"), "{}", text(&db, ASK));
+    drop(held);
+    db.run("SELECT * FROM t");
+    assert!(!text(&db, ASK).contains("in use"), "it is over");
 }
 
 #[test]
