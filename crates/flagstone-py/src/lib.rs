@@ -24,7 +24,7 @@ mod _native {
     #[pymodule_export]
     use super::command::command;
     #[pymodule_export]
-    use super::store::{PyReadTx, PySavepoint, PyStore, PyWriteTx, rekey};
+    use super::store::{PyPairs, PyReadTx, PySavepoint, PyStore, PyWriteTx, rekey};
     #[pymodule_export]
     use super::sweeps::{read_result, run_task};
 

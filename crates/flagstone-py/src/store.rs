@@ -11,7 +11,7 @@ use crate::errors::{UsageError, store_error};
 use crate::owned::{Turn, Turns, Until};
 use flagstone::commit::Kind as Protocol;
 use flagstone_lab::no_such;
-use flagstone_store::tables::Savepoint;
+use flagstone_store::tables::{Range, Savepoint, Snapshot};
 use flagstone_store::{
     Key as StoreKey, OpenOptions, ReadTx, Store, StoreError, TableKind, TableMut, WriteTx,
 };
@@ -269,30 +269,37 @@ impl Part {
         kind: TableKind,
         pairs: impl DoubleEndedIterator<Item = Result<(Key, V), StoreError>>,
     ) -> Result<(Pairs, bool), StoreError> {
-        if self.reverse {
-            self.take_in_order(kind, pairs.rev())
+        let bytes = if kind == TableKind::Ordered {
+            PART_BYTES
         } else {
-            self.take_in_order(kind, pairs)
+            usize::MAX
+        };
+        if self.reverse {
+            some_of(pairs.rev(), self.limit, bytes)
+        } else {
+            some_of(pairs, self.limit, bytes)
         }
     }
+}
 
-    fn take_in_order<V: AsRef<[u8]>>(
-        &self,
-        kind: TableKind,
-        pairs: impl Iterator<Item = Result<(Key, V), StoreError>>,
-    ) -> Result<(Pairs, bool), StoreError> {
-        let (mut taken, mut bytes) = (Vec::new(), 0);
-        for pair in pairs.take(self.limit) {
-            let (key, value) = pair?;
-            bytes += key.len() + value.as_ref().len();
-            taken.push((key, value.as_ref().to_vec()));
-            if kind == TableKind::Ordered && bytes >= PART_BYTES {
-                return Ok((taken, true));
-            }
+/// The first of `pairs`: at most `limit`, up to the one with which they have `most` bytes. Also
+/// returns whether there may be more.
+fn some_of<V: AsRef<[u8]>>(
+    pairs: impl Iterator<Item = Result<(Key, V), StoreError>>,
+    limit: usize,
+    most: usize,
+) -> Result<(Pairs, bool), StoreError> {
+    let (mut taken, mut bytes) = (Vec::new(), 0);
+    for pair in pairs.take(limit) {
+        let (key, value) = pair?;
+        bytes += key.len() + value.as_ref().len();
+        taken.push((key, value.as_ref().to_vec()));
+        if bytes >= most {
+            return Ok((taken, true));
         }
-        let goes_on = taken.len() == self.limit;
-        Ok((taken, goes_on))
     }
+    let goes_on = taken.len() == limit;
+    Ok((taken, goes_on))
 }
 
 fn as_bytes(py: Python<'_>, pairs: Pairs) -> Vec<(Bound_<'_>, Bound_<'_>)> {
@@ -384,9 +391,44 @@ impl PyReadTx {
         Ok((as_bytes(py, pairs), goes_on))
     }
 
+    /// All pairs of a table, for several reads.
+    fn all(&self, py: Python<'_>, table: &str, reverse: bool) -> PyResult<PyPairs> {
+        let pairs = self.0.with(py, |tx| Ok(tx.table(table)?.iter()))?;
+        let pairs = Until::new(pairs, "the snapshot is closed");
+        Ok(PyPairs { pairs, reverse })
+    }
+
     fn close(&self, py: Python<'_>) {
         let tx = self.0.end(py);
         py.detach(|| drop(tx));
+    }
+}
+
+/// The pairs of a table in a snapshot that were not read yet. A read of a hashed table cannot begin
+/// after a key.
+#[pyclass(module = "flagstone._native", name = "Pairs", frozen)]
+pub(crate) struct PyPairs {
+    pairs: Until<Range<Snapshot>>,
+    reverse: bool,
+}
+
+#[pymethods]
+impl PyPairs {
+    /// The next pairs, at most `limit`; none at the end.
+    fn next<'py>(
+        &self,
+        py: Python<'py>,
+        limit: usize,
+    ) -> PyResult<Vec<(Bound_<'py>, Bound_<'py>)>> {
+        let reverse = self.reverse;
+        let (pairs, _) = self.pairs.with(py, |pairs| {
+            if reverse {
+                some_of(pairs.by_ref().rev(), limit, PART_BYTES)
+            } else {
+                some_of(pairs, limit, PART_BYTES)
+            }
+        })?;
+        Ok(as_bytes(py, pairs))
     }
 }
 

@@ -49,6 +49,33 @@ def test_an_iteration_over_large_values_has_few_of_them_in_memory(store):
         assert peak < 8 << 20
 
 
+def test_an_iteration_over_a_hashed_table_has_few_pairs_in_memory(store):
+    table = store.table("h", "hashed")
+    expected = {b"%02d" % n: bytes([n]) * (1 << 20) for n in range(40)}
+    table.update(expected)
+    for read, count in [
+        (lambda: iter(table), 40),
+        (lambda: reversed(table), 40),
+        (lambda: (key for key, value in table.items() if expected[key] == value), 40),
+        (lambda: iter([table.first()[0]]), 1),
+        (lambda: iter([table.last()[0]]), 1),
+    ]:
+        tracemalloc.start()
+        keys = list(read())
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(keys) == len(set(keys)) == count and set(keys) <= set(expected)
+        assert peak < 8 << 20
+    assert list(table)[::-1] == list(reversed(table))
+    pairs = iter(table.items())
+    next(pairs)
+    table.clear()
+    assert len(list(pairs)) == 39
+    with store.transaction():
+        table.update(expected)
+        assert set(table) == set(expected) and len(table.popitem()[1]) == 1 << 20
+
+
 def test_a_table_is_a_mapping(store):
     table = store["t"]
     assert len(table) == 0 and b"k" not in table and "t" not in store

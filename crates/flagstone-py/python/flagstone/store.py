@@ -272,8 +272,14 @@ class TableView(Mapping[bytes, bytes]):
     ) -> Iterator[Pair]:
         with self._tables._reader() as reader:
             is_hashed = reader.kind(self._name) == "hashed"
-            if is_hashed:
-                # A read cannot continue after a key of a hashed table, so all pairs are read at once.
+            if is_hashed and part > 1:
+                # A read cannot continue after a key of a hashed table.
+                if isinstance(reader, _native.ReadTx) and low is None and high is None:
+                    rest = reader.all(self._name, reverse)
+                    while pairs := rest.next(part):
+                        yield from pairs
+                    return
+                # The transaction may change before the next read, so all pairs are read at once.
                 part = 1 << 62
             after = None
             while True:
