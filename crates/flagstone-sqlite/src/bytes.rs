@@ -165,9 +165,9 @@ pub trait Bytes: Send {
     /// Announces that the live transaction rewrites the whole file.
     fn overwrites_all(&mut self) {}
 
-    /// Releases free space to the file system if transactions have truncated much of the file, or
-    /// rewritten it. There must be no live and no joined transaction. The next call reports a
-    /// failure.
+    /// Releases free space to the file system if transactions have truncated much of the file,
+    /// rewritten it, or found no room after the store grew for them. There must be no live and no
+    /// joined transaction. The next call reports a failure.
     fn give_room_back(&mut self) {}
 
     /// Removes a reader of a snapshot.

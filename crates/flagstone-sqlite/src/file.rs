@@ -67,9 +67,11 @@ pub struct StoreFile {
     is_first_gone: bool,
     /// Whether writes of the live transaction stay in memory.
     keeps: bool,
-    /// Bytes cut off since the last compaction of the store; the maximum if the whole file was
-    /// rewritten.
+    /// Bytes cut off since the last compaction of the store, and bytes by which it grew for
+    /// transactions that then found no room; the maximum if the whole file was rewritten.
     cut_off: u64,
+    /// Bytes of the store when the live transaction began.
+    begun_with: u64,
     /// The size after the joined transactions, if there are any.
     joined_size: Option<u64>,
     snapshots: HashMap<u64, Seen>,
@@ -163,6 +165,7 @@ impl StoreFile {
             is_first_gone: false,
             keeps: false,
             cut_off: 0,
+            begun_with: 0,
             joined_size: None,
             snapshots: HashMap::new(),
         })
@@ -180,6 +183,20 @@ impl StoreFile {
 
     fn has_tx(&self) -> bool {
         self.chunks.tx().is_some()
+    }
+
+    /// Begins a transaction, if none is live.
+    fn begin(&mut self) -> Result<(), Trouble> {
+        if !self.has_tx() {
+            self.begun_with = self.store_bytes();
+        }
+        self.chunks.begin()?;
+        Ok(())
+    }
+
+    /// Bytes of all pages of the store.
+    fn store_bytes(&self) -> u64 {
+        u64::from(self.store().device().geometry().pages()) * CHUNK as u64
     }
 
     fn version(&self, view: View) -> Version {
@@ -216,7 +233,7 @@ impl StoreFile {
                 format!("byte {end} lies beyond what a store can hold"),
             ));
         }
-        self.chunks.begin()?;
+        self.begin()?;
         self.set_own_size(self.own_size.max(end));
         let mut rest = data;
         for (chunk, offset, bytes) in self.chunks.cut().chunks(at, data.len()) {
@@ -251,7 +268,7 @@ impl StoreFile {
     /// its main page would not show the new size.
     fn try_truncate(&mut self, size: u64) -> Result<(), Trouble> {
         let size = size.next_multiple_of(GRAIN);
-        self.chunks.begin()?;
+        self.begin()?;
         let before = self.own_size;
         let (first, end) = (size.div_ceil(CHUNK as u64), before.div_ceil(CHUNK as u64));
         self.is_first_gone |= first == 0;
@@ -316,8 +333,14 @@ impl StoreFile {
         Ok(())
     }
 
+    /// Rolls the live transaction back if it has failed.
     fn or_abort<T>(&mut self, done: Result<T, Trouble>) -> Result<T, Trouble> {
-        if done.is_err() {
+        if let Err(trouble) = &done {
+            if trouble.kind == TroubleKind::Full && self.has_tx() {
+                // The store has grown as far as there was room.
+                let grown = self.store_bytes().saturating_sub(self.begun_with);
+                self.cut_off = self.cut_off.saturating_add(grown);
+            }
             self.abort();
         }
         done

@@ -193,8 +193,8 @@ impl Bytes for StoreFile {
     }
 
     fn give_room_back(&mut self) {
+        let bytes = self.store_bytes();
         let store = self.chunks.pages_mut();
-        let bytes = u64::from(store.device().geometry().pages()) * CHUNK as u64;
         if self.cut_off >= bytes / CUT_OFF_PART && store.can_compact() {
             self.cut_off = 0;
             let _ = store.compact();

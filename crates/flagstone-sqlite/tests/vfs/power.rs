@@ -12,7 +12,7 @@ mod attached;
 
 use crate::lab::{Place, open, put, put_store};
 use flagstone::commit::Kind;
-use flagstone_store::medium::{Landing, Recorded};
+use flagstone_store::medium::{Landing, Medium, Recorded};
 use rusqlite::Connection;
 use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::types::Value;
@@ -544,6 +544,30 @@ fn a_full_medium_rolls_the_transaction_back_and_later_goes_on() {
     assert!(contents(&db).expect("it can be read") != before);
     drop(db);
     let db = open(&path).expect("it opens");
+    crate::support::assert_well(&db);
+}
+
+/// Fails if a store stays as large as its medium after a transaction that found no room.
+#[test]
+fn a_transaction_that_finds_no_room_gives_back_what_it_took() {
+    let medium = Recorded::default();
+    medium.give_at_most(Some(24 << 20));
+    let db = open(&put_store(medium.clone())).expect("it opens");
+    let bytes = || medium.bytes().expect("a length");
+    run(&db, "PRAGMA cache_size = 3; CREATE TABLE t (a, b)").expect("room");
+    let rows = |count: u32| {
+        let counted = format!("SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < {count}");
+        format!("INSERT INTO t WITH RECURSIVE n(x) AS ({counted}) SELECT x, zeroblob(3000) FROM n")
+    };
+    run(&db, &rows(300)).expect("room");
+    let before = bytes();
+    for _ in 0..3 {
+        let error = run(&db, &rows(20_000)).expect_err("it is larger than the medium");
+        assert_eq!(error.sqlite_error_code(), crate::support::FULL);
+        assert!(bytes() <= before + (2 << 20), "{} of {before}", bytes());
+        run(&db, &rows(10)).expect("room");
+    }
+    assert_eq!(crate::support::text(&db, "SELECT count(*) FROM t"), "330");
     crate::support::assert_well(&db);
 }
 
