@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// Papers (lighttx), figures (lighttx.fig7, or fig7 of every paper), claims, or all.
     #[arg(value_name = "PAPER|FIGURE|CLAIM", default_value = "all")]
     names: Vec<String>,
-    /// Use shorter windows and scaled devices: a few minutes for everything (the default).
+    /// Use shorter windows and scaled devices: an hour for everything on two cores (the default).
     #[arg(long, group = "size")]
     quick: bool,
     /// Use the papers' sizes. A run of SAL-hashing then takes up to 10 GB of memory: see --jobs.
