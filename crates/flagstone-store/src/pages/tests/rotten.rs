@@ -529,3 +529,38 @@ fn a_repair_beside_a_damaged_superblock_names_what_is_lost() {
         assert!(!report.is_whole(), "{batch}: {report:?}");
     }
 }
+
+/// The first byte of the spare area of a translation page, see `docs/format.md`.
+const TRANSLATION_PAGE: u8 = 0x30;
+
+#[test]
+fn a_lost_page_of_the_mapping_table_refuses_the_store() {
+    for protocol in [Kind::SealR, Kind::LightTx, Kind::MhlD] {
+        let medium = Recorded::default();
+        let options = small(protocol);
+        let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+        for number in 0..600 {
+            store.put(number % 50, &[number as u8; 100]);
+        }
+        let expected = contents(&mut store);
+        store.close().expect("it closes");
+        let whole = medium.to_vec();
+        let mut refused = 0;
+        for (number, page) in whole.chunks_exact(MEDIUM_PAGE_BYTES).enumerate() {
+            if page[PageStore::PAGE_BYTES] != TRANSLATION_PAGE {
+                continue;
+            }
+            for lost in [0x00, 0xff] {
+                let mut bytes = whole.clone();
+                bytes[number * MEDIUM_PAGE_BYTES..][..MEDIUM_PAGE_BYTES].fill(lost);
+                let reading = OpenOptions::existing().reading();
+                match PageStore::on(Box::new(Memory::with(bytes)), &reading) {
+                    Err(_) => refused += 1,
+                    // An older page, to which no root refers any more.
+                    Ok(mut store) => assert!(contents(&mut store) == expected, "{protocol}"),
+                }
+            }
+        }
+        assert!(refused > 0, "{protocol}");
+    }
+}

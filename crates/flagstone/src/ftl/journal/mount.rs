@@ -150,8 +150,9 @@ impl Ftl {
             }
             let read = self.read(now, Ppn(at), data, &mut spare, Cause::Recovery)?;
             done = done.max(read.done);
+            // A root refers to durable pages only. One that is blank, or another one, was lost.
             let is_it = |head: Header| head.kind == PageKind::Map && head.lpn.index() == page;
-            if self.config.checksums && !Header::parse_any(&spare)?.is_some_and(is_it) {
+            if !Header::parse_any(&spare)?.is_some_and(is_it) {
                 return Err(FtlError::Unreadable { at: Ppn(at) });
             }
             let slots = self.map.bytes_from(page as u32);
