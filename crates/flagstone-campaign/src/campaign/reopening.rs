@@ -20,7 +20,7 @@ const CHANGES: f64 = 0.5;
 
 /// Settings of protocols and recovery managers that may change, and the values drawn.
 const VALUES: [(&str, &[&str]); 16] = [
-    ("zone_blocks", &["0", "5", "6", "12"]),
+    ("zone_blocks", &["0", "5", "6", "9", "12", "12"]),
     ("map_cache", &["0", "1", "2", "4", "8", "16"]),
     ("group", &["1", "2", "3", "5", "page-full"]),
     ("group_timeout_us", &["300", "900", "3000"]),
@@ -77,7 +77,7 @@ impl Scene {
             config.victims = any(dice, &[&margins[..], &[VictimPolicy::Greedy]].concat());
         }
         if dice.random_bool(CHANGES) {
-            config.static_wear_gap = any(dice, &[Some(0), Some(1), Some(6), None]);
+            config.static_wear_gap = any(dice, &[Some(0), Some(1), Some(2), Some(6), None]);
         }
         if dice.random_bool(CHANGES) {
             config.copies_stay = !config.copies_stay;
@@ -105,15 +105,15 @@ impl Scene {
     fn draw_host(&mut self, stack: Stack, dice: &mut Pcg64Mcg) {
         let (before, host) = (self.host.clone(), &mut self.host);
         if dice.random_bool(CHANGES) {
-            host.frames = any(dice, &[2, 3, 4, 8, 16]);
+            host.frames = any(dice, &[2, 2, 3, 4, 6, 8]);
         }
         if dice.random_bool(CHANGES) {
             host.policy = any(dice, PolicyKind::ALL);
         }
         // A database that writes through has a device with room for that.
-        host.write_through &= dice.random_bool(CHANGES);
+        host.write_through &= !dice.random_bool(CHANGES / 2.0);
         if matches!(stack, Stack::Force(_)) {
-            host.steal = dice.random_bool(CHANGES);
+            host.steal = dice.random_bool(0.75);
         } else if dice.random_bool(CHANGES) {
             host.granularity = any(dice, &[None, Some(Granularity::Page)]);
         }

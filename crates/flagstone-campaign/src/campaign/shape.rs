@@ -35,8 +35,8 @@
 //! protocols they have devices that transactions fill, and clients that continue after a refused
 //! request; with every fifth number the caller also has blocks collected that it chooses. With
 //! every second number clients also write pages outside of transactions, if the protocol allows
-//! that. With every fourth number protocols and databases are opened with other settings each
-//! time, see [`super::reopening`].
+//! that. With every fourth number protocols and databases are opened with other settings each time
+//! ([`super::reopening`]).
 
 use super::Subject;
 use flagstone::commit::Kind;
@@ -187,7 +187,7 @@ impl Shape {
             match (number, subject) {
                 (UNUSUAL.., Subject::Stack(stack)) => {
                     shape.draw_unusual(dice, stack);
-                    shape.draw_reopening(number);
+                    shape.reopens = number % 4 == 3;
                     return shape;
                 }
                 (UNUSUAL.., Subject::Index(..)) => {
@@ -393,7 +393,7 @@ impl Shape {
         self.device.settings.set("trims", listed);
     }
 
-    /// Lets every fourth shape change settings at its openings. Some of these have room for a
+    /// Lets every fourth shape change settings at its openings. Most of these get room for a
     /// higher collection threshold. Uses random numbers of its own, as [`Self::draw_trims`].
     fn draw_reopening(&mut self, number: u32) {
         self.reopens = number % 4 == 3;
@@ -408,7 +408,7 @@ impl Shape {
     fn draw_outside(&mut self, number: u32) {
         let mut dice = Pcg64Mcg::seed_from_u64(0x0075_0000_0000 + u64::from(number));
         if number % 2 == 1 {
-            self.habits.outside = [2, 10, 30][dice.random_range(0..3)];
+            self.habits.outside = [2, 5, 10][dice.random_range(0..3)];
         }
     }
 

@@ -318,10 +318,13 @@ const MENDED: [(&str, &str); 17] = [
         "pages of a transaction were copied before its commit was durable, and a part of it counted",
     ),
     (
-        "cfc-ex/g311427/b0/w2x2/f15/s1419/n1/e30-ba-n",
+        "cfc-ex/g387611/b60422/w2x4/f15/s2897666151/n2/r118-6c4e-t/a35-0-n",
         "after an opening with a smaller log buffer commits had LSNs that pages were ahead of",
     ),
-    ("afc-ex/g337879/b0/w1x3/f15/s1810/n1/o33-45b3-n", "the same"),
+    (
+        "afc-ex/g339951/b0/w1x3/f15/s6853/n1/a143-3d-n",
+        "with a larger log buffer than before a full log was not opened",
+    ),
 ];
 
 #[test]
