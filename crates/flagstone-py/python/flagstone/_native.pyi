@@ -5,7 +5,19 @@ from os import PathLike
 from types import TracebackType
 from typing import Generic, Literal, TypeVar, final, overload
 
-__all__ = ["VERSION", "Block", "ReadTx", "Savepoint", "Store", "WriteTx", "command", "read_result", "rekey", "run_task"]
+__all__ = [
+    "VERSION",
+    "Block",
+    "Pairs",
+    "ReadTx",
+    "Savepoint",
+    "Store",
+    "WriteTx",
+    "command",
+    "read_result",
+    "rekey",
+    "run_task",
+]
 
 _T = TypeVar("_T")
 
