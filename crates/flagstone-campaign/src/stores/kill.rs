@@ -121,7 +121,7 @@ impl Verifier {
     /// reported transaction.
     ///
     /// # Errors
-    /// A system call fails.
+    /// A system call fails, or the worker has ended by itself.
     pub fn kill(&mut self, mut worker: Child) -> io::Result<u64> {
         let (from_first, micros) = match self.dice.random_range(0..4) {
             0 => (false, self.dice.random_range(0..3_000)),
@@ -136,7 +136,11 @@ impl Verifier {
         }
         std::thread::sleep(Duration::from_micros(micros));
         worker.kill()?;
-        worker.wait()?;
+        let status = worker.wait()?;
+        if status.code().is_some() {
+            let why = format!("a worker ended before it was killed: {status}; see its error");
+            return Err(io::Error::other(why));
+        }
         out.read_to_end(&mut said)?;
         // Threads may report commits in another order than they committed.
         let words = said.as_chunks::<8>().0.iter();

@@ -64,6 +64,21 @@ fn a_life_leaves_out_protocols_that_the_cells_do_not_allow() {
     assert_eq!((none.status.code(), &none.stdout[..]), (Some(2), &b""[..]));
 }
 
+/// Fails if nothing was committed and nothing is reported as lost.
+#[test]
+fn a_store_that_no_worker_can_open_is_an_error_of_kill() {
+    let place = Place::new("kill");
+    let store = place.path("missing/s.flag");
+    for tables in [&[][..], &["--tables"]] {
+        let line = ["store", "kill", &store, "--times", "2"];
+        let refused = flagstone(&[&line[..], tables].concat());
+        let said = String::from_utf8(refused.stderr).unwrap();
+        says(&said, "a worker ended before it was killed");
+        says(&said, "No such file");
+        assert_eq!((refused.status.code(), refused.stdout.len()), (Some(2), 0));
+    }
+}
+
 #[test]
 fn an_index_on_what_has_no_transactions_is_refused() {
     let refused = bad(&["break", "--index", "sal", "--on", "wal,plain"]);
