@@ -148,6 +148,11 @@ impl Rule {
         all
     }
 
+    /// The series that the rule's order names.
+    pub fn ordered(&self) -> impl Iterator<Item = &str> {
+        self.order.iter().flat_map(|group| group.split(['~', '|']))
+    }
+
     /// Every point and series of the figure that the rule names.
     pub fn terms(&self) -> Vec<Term> {
         let mut exprs: Vec<Expr> = match &self.measure {
@@ -156,7 +161,7 @@ impl Rule {
             Some(Measures::Many(list)) => list.clone(),
             Some(Measures::Named(named)) => named.values().cloned().collect(),
         };
-        let names = self.order.iter().flat_map(|group| group.split(['~', '|']));
+        let names = self.ordered();
         let names = names.chain(self.trends().into_iter().map(|(series, ..)| series));
         let names = names.chain(self.cross.iter().flatten().map(String::as_str));
         exprs.extend(names.filter_map(|name| Expr::parse(name.trim()).ok()));
